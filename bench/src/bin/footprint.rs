@@ -72,7 +72,8 @@ async fn footprint(agent: &Agent, (bytes, events): (usize, usize), count: usize)
 fn text_of(event: &Event) -> usize {
     let of = |content: &Content| {
         let part = |part: &Part| match part {
-            Part::Text { text } | Part::Thinking { text, .. } => text.len(),
+            Part::Text { text } => text.len(),
+            Part::Thinking(thought) => thought.text.len(),
             _ => 0,
         };
         content.parts().iter().map(part).sum::<usize>()

@@ -1,4 +1,5 @@
-//! `-v` and `TURNBUCKLE_LOG`: what the runtime does, for operators. Without them nothing is collected.
+//! `-v` and `TURNBUCKLE_LOG`: what the runtime does, for operators. Without them nothing is collected, unless the command is one
+//! that runs by itself.
 //!
 //! Events go through a bounded queue to a thread that writes them: a full stderr pipe does not hold up a turn. When the
 //! queue is full, lines are dropped and counted. Only events of Turnbuckle itself are shown, whatever is asked for: other
@@ -48,9 +49,17 @@ enum Piece {
     Flush(SyncSender<()>),
 }
 
-/// Starts logging if `-v` was given (so many times) or the environment asks for it.
-pub(crate) fn start(verbose: u8) -> Result<(), Problem> {
-    let Some(filter) = filter(verbose, std::env::var(VARIABLE).ok().as_deref())? else { return Ok(()) };
+/// What is logged if nobody says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unasked {
+    Nothing,
+    /// Of a server: nobody watches it, and what it answers points to its log.
+    Info,
+}
+
+/// Starts logging if `-v` was given (so many times), the environment asks for it, or the command does so `unasked`.
+pub(crate) fn start(verbose: u8, unasked: Unasked) -> Result<(), Problem> {
+    let Some(filter) = filter(verbose, std::env::var(VARIABLE).ok().as_deref(), unasked)? else { return Ok(()) };
     let file = match std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty()) {
         None => None,
         Some(path) => {
@@ -73,9 +82,12 @@ pub(crate) fn start(verbose: u8) -> Result<(), Problem> {
 }
 
 /// What is shown; `None` for nothing. The option wins over the variable.
-fn filter(verbose: u8, variable: Option<&str>) -> Result<Option<Targets>, Problem> {
+fn filter(verbose: u8, variable: Option<&str>, unasked: Unasked) -> Result<Option<Targets>, Problem> {
     let level = match verbose {
-        0 => return variable.map_or(Ok(None), parse),
+        0 => match (variable.map_or(Ok(None), parse)?, unasked) {
+            (None, Unasked::Info) => LevelFilter::INFO,
+            (asked, _) => return Ok(asked),
+        },
         1 => LevelFilter::INFO,
         2 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
@@ -204,16 +216,19 @@ mod tests {
 
     #[test]
     fn each_v_shows_more() {
-        assert!(filter(0, None).unwrap().is_none());
-        assert!(shows(filter(1, None), CLI, Level::INFO) && !shows(filter(1, None), CLI, Level::DEBUG));
-        assert!(shows(filter(2, Some("off")), "turnbuckle::turn", Level::DEBUG), "the option wins");
-        assert!(shows(filter(9, None), "turnbuckle_stores::sqlite", Level::TRACE));
-        assert!(!shows(filter(9, None), "hyper::client", Level::ERROR));
+        assert!(filter(0, None, Unasked::Nothing).unwrap().is_none());
+        assert!(
+            shows(filter(1, None, Unasked::Nothing), CLI, Level::INFO)
+                && !shows(filter(1, None, Unasked::Nothing), CLI, Level::DEBUG)
+        );
+        assert!(shows(filter(2, Some("off"), Unasked::Nothing), "turnbuckle::turn", Level::DEBUG), "the option wins");
+        assert!(shows(filter(9, None, Unasked::Nothing), "turnbuckle_stores::sqlite", Level::TRACE));
+        assert!(!shows(filter(9, None, Unasked::Nothing), "hyper::client", Level::ERROR));
     }
 
     #[test]
     fn the_variable_takes_a_level_or_a_list() {
-        let of = |text: &'static str| filter(0, Some(text));
+        let of = |text: &'static str| filter(0, Some(text), Unasked::Nothing);
         assert!(of("").unwrap().is_none());
         assert!(shows(of("INFO"), CLI, Level::INFO));
         let list = "turnbuckle::cli=debug, warn";
@@ -221,5 +236,17 @@ mod tests {
         for wrong in ["loud", "3", "turnbuckle=", "hyper=trace", "=info"] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_server_logs_unless_it_is_told_not_to() {
+        let of = |variable: Option<&'static str>| filter(0, variable, Unasked::Info);
+        for unasked in [of(None), of(Some(""))] {
+            let targets = unasked.unwrap().unwrap();
+            assert!(targets.would_enable("turnbuckle_server::observe", &Level::INFO));
+            assert!(!targets.would_enable("turnbuckle_server::observe", &Level::DEBUG));
+        }
+        assert!(!shows(of(Some("off")), CLI, Level::ERROR));
+        assert!(shows(of(Some("warn")), CLI, Level::WARN) && !shows(of(Some("warn")), CLI, Level::INFO));
     }
 }

@@ -60,7 +60,11 @@ fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage } else { Exit::Completed }.into();
         }
     };
-    let done = logging::start(args.common.verbose).map_err(Stopped::usage).and_then(|()| start(args));
+    let unasked = match &args.command {
+        Some(Command::Serve(_)) => logging::Unasked::Info,
+        _ => logging::Unasked::Nothing,
+    };
+    let done = logging::start(args.common.verbose, unasked).map_err(Stopped::usage).and_then(|()| start(args));
     logging::finish();
     match done {
         Ok(exit) => exit.into(),

@@ -1,6 +1,7 @@
 //! `turnbuckle serve`: conversations over HTTP, until a signal ends it.
 
 mod certificate;
+mod token_files;
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,12 +9,13 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpListener;
-use turnbuckle::conversation::OnChangedAgent;
+use turnbuckle::conversation::{OnChangedAgent, OtherAgents};
 use turnbuckle::scope::PermissionMode;
 use turnbuckle_mcp::{Approvals, HttpConversationServer, NewIds};
 use turnbuckle_server::{Certificate, ClientIds, Metrics, ServeError, Server, Tokens};
 
 use self::certificate::CertificateFiles;
+use self::token_files::TokenFiles;
 use crate::Stopped;
 use crate::args::{Common, Serve};
 use crate::assemble::prepare;
@@ -21,29 +23,34 @@ use crate::config;
 use crate::demo::PageStory;
 use crate::exit::Exit;
 use crate::links;
-use crate::logging::CLI;
 use crate::output;
 use crate::problem::Problem;
 use crate::run::Ready;
 use crate::signals::{Second, Signals};
-use crate::trust::{Gate, TrustOptions};
+use crate::trust::Gate;
 
 /// How often it is looked whether the files with the tokens and with the certificate have changed.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT. The second signal ends the program at once.
 pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped> {
     let common = &args.trust.noted_in(common);
     let mut prepared = prepare(common, Gate::Needed(args.trust));
-    let (part, files) = (std::mem::take(&mut prepared.config.serve), prepared.files.clone());
-    let is_bare = prepared.model_is_default && files.is_empty() && common.store.is_none();
+    let part = std::mem::take(&mut prepared.config.serve);
+    let is_bare = prepared.model_is_default && prepared.files.is_empty() && common.store.is_none();
+    let tokens = part.tokens();
+    let token_files = tokens.as_ref().map(|list| TokenFiles {
+        files: prepared.files.clone(),
+        folder: prepared.project.folder.clone(),
+        common: common.clone(),
+        accepted: list.clone(),
+    });
     let ready = Ready::of(prepared)?;
     let remarks = ready.remarks();
     if !remarks.trim().is_empty() {
         output::say(remarks.trim_end());
     }
     let address = args.listen.or_else(|| part.listen.as_ref().map(|found| found.value)).unwrap_or(config::LISTEN);
-    let tokens = part.tokens();
     if tokens.is_none() && !address.ip().is_loopback() {
         return Err(open_to_all(address));
     }
@@ -72,7 +79,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         true => OnChangedAgent::CarryOn,
         false => OnChangedAgent::Leave,
     });
-    let conversations = builder.build();
+    let conversations = builder.other_agents(OtherAgents::Refuse).build();
     let mut server = Server::builder(conversations.clone()).local_user(ready.scope.clone()).limits(part.limits());
     let tokens = tokens.map(Tokens::new);
     if let Some(tokens) = &tokens {
@@ -124,7 +131,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         std::future::pending::<Never>().await
     };
     let maintenance = conversations.clone();
-    let watch_tokens = follow_tokens(tokens, files, common, args.trust);
+    let watch_tokens = follow_tokens(token_files.zip(tokens));
     let watch_certificate = follow_certificate(files_of_tls, certificate);
     let serving = server.serve(listener, async { signals.first().await });
     let served = tokio::select! {
@@ -174,38 +181,21 @@ async fn follow_certificate(files: Option<CertificateFiles>, certificate: Option
     }
 }
 
-/// Takes tokens over that were added or removed in the files, while the server runs.
-async fn follow_tokens(tokens: Option<Tokens>, files: Vec<PathBuf>, common: &Common, trust: TrustOptions) -> Never {
-    let Some(tokens) = tokens else { return std::future::pending().await };
-    // Nothing is known at first: a change between the reading of the files at the start and the first look would be missed.
-    let mut known = Vec::new();
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let now = stamps(&files);
-        if now == known {
-            continue;
-        }
-        known = now;
-        // What was not accepted is left out, and nobody is asked: a token that is written into a project's file by somebody else
-        // opens nothing.
-        let gate = if trust.trust_hooks { Gate::Needed(trust) } else { Gate::LeftOut };
-        let loaded = config::load(common, gate);
-        if let Some(problem) = loaded.problems.iter().find(|problem| problem.is_error()) {
-            output::say(&format!("the tokens stay as they were, because the configuration has an error: {problem}"));
-            continue;
-        }
-        // Without a list nobody may call: a server that began with tokens does not become one without.
-        let list = loaded.config.serve.tokens().unwrap_or_default();
-        tracing::info!(target: CLI, tokens = list.len(), "the tokens were read again");
-        tokens.replace(list);
+async fn follow_tokens(followed: Option<(TokenFiles, Tokens)>) -> Never {
+    match followed {
+        Some((files, tokens)) => files.follow(tokens).await,
+        None => std::future::pending().await,
     }
 }
 
-/// When each file was changed, and its size: enough to notice a change.
-fn stamps(files: &[PathBuf]) -> Vec<Option<(SystemTime, u64)>> {
+/// When a file was changed, and its size: enough to notice a change.
+type Stamp = (SystemTime, u64);
+
+/// `None` for a file that is not there.
+fn stamps<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Option<Stamp>> {
     let stamp = |path: &PathBuf| {
         let about = std::fs::metadata(path).ok()?;
         Some((about.modified().ok()?, about.len()))
     };
-    files.iter().map(stamp).collect()
+    files.into_iter().map(stamp).collect()
 }

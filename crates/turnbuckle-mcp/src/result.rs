@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{CallToolResult, ContentBlock, GetPromptResult, ReadResourceResult, ResourceContents};
 use turnbuckle::hook::Fence;
 use turnbuckle::hooks::ToolAnswer;
-use turnbuckle::message::{Content, Part};
+use turnbuckle::message::{Content, Image, Part};
 use turnbuckle::tool::{MAX_RESULT_BYTES, Output};
 
 use crate::connection::McpError;
@@ -33,7 +33,7 @@ pub(crate) fn of_call(server: &str, answer: CallToolResult, declined: &[String])
                 match media_type_of(&image.mime_type, &image.data) {
                     Some(media_type) => {
                         let (media_type, data) = (media_type.into(), Some(image.data.into()));
-                        images.push(Part::Image { media_type, data, url: None });
+                        images.push(Part::from(Image { media_type, data, url: None }));
                     }
                     None => texts.push(not_an_image(&image.mime_type, image.data.len())),
                 }
@@ -176,7 +176,7 @@ mod tests {
 
     fn images(output: &Output) -> Vec<String> {
         let media_type = |part: &Part| match part {
-            Part::Image { media_type, .. } => Some(media_type.to_string()),
+            Part::Image(image) => Some(image.media_type.to_string()),
             _ => None,
         };
         output.content.parts().iter().filter_map(media_type).collect()

@@ -30,6 +30,10 @@ pub(crate) enum Identity {
     Token([u8; 32]),
     /// Somebody with a token that is not known.
     Unknown,
+    /// Somebody without any token.
+    Nobody,
+    /// Somebody who asks for the form to log in with.
+    AtLogin,
     /// By a link that answers a call.
     Link(SealId),
     /// By what is no link, or none any more: all of them together.
@@ -50,7 +54,13 @@ impl FromRequestParts<Arc<App>> for Caller {
                 Self { scope: app.local.clone(), identity: Identity::Local }
             }
             Some(tokens) => {
-                let text = bearer(&parts.headers)?;
+                let text = match bearer(&parts.headers) {
+                    Ok(text) => text,
+                    Err(rejection) => {
+                        app.limits.admit(Identity::Nobody)?;
+                        return Err(rejection);
+                    }
+                };
                 let Some(token) = tokens.find(text) else {
                     app.limits.admit_unknown()?;
                     return Err(Rejection::new(Code::Unauthorized, "the token is not known"));

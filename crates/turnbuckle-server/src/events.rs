@@ -20,7 +20,7 @@ use crate::caller::{Caller, Identity};
 use crate::extract::InPath;
 use crate::hub::{Hub, Viewer};
 use crate::limits::OpenStream;
-use crate::page::Rights;
+use crate::page::{Rights, waiting_count};
 use crate::page_caller::rights_of;
 use crate::rejection::Rejection;
 use crate::server::App;
@@ -34,6 +34,8 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const HEARTBEAT_FRAME: &[u8] = b": \n\n";
 /// A page whose viewer may do more or less than before is fetched again.
 const REFRESH_FRAME: &[u8] = b"event: refresh\ndata: \n\n";
+/// How long a page is told of a question later than of the question's element, so that several at once are counted once.
+const COUNT_AFTER: Duration = Duration::from_millis(200);
 /// How long a client waits before it connects again, in milliseconds.
 const RETRY_MS: u32 = 1_000;
 
@@ -80,12 +82,13 @@ pub(crate) async fn open(
     };
     let is_page = rights.is_some();
     let viewer = hub.join(last, rights);
+    let count = is_page.then(|| Count { at: Some(Instant::now()), as_of: None, told: None });
     let begin = format!("retry: {RETRY_MS}\nid: {}\n\n", viewer.cursor);
     let stream = EventStream {
         app,
         caller,
         session,
-        is_page,
+        count,
         hub,
         viewer,
         begin: Some(begin.into()),
@@ -119,13 +122,23 @@ struct EventStream {
     caller: Caller,
     /// Of a page whose viewer logged in.
     session: Option<Session>,
-    is_page: bool,
+    /// Of questions that wait for the viewer of a page.
+    count: Option<Count>,
     hub: Arc<Hub>,
     viewer: Viewer,
     begin: Option<Bytes>,
     look_at: Instant,
     is_over: bool,
     _open: OpenStream,
+}
+
+/// What a page was told of the questions that wait for its viewer.
+struct Count {
+    /// When it is counted again.
+    at: Option<Instant>,
+    /// The last question or answer of this conversation that is counted.
+    as_of: Option<Instant>,
+    told: Option<usize>,
 }
 
 impl EventStream {
@@ -137,17 +150,55 @@ impl EventStream {
         if self.is_over {
             return None;
         }
-        tokio::select! {
-            // A viewer that lost its rights is sent nothing more, however much there is to send.
-            biased;
-            () = sleep_until(self.look_at) => {
-                self.look_at = Instant::now() + HEARTBEAT;
-                self.look().await
+        loop {
+            let count_at = self.count.as_ref().and_then(|count| count.at);
+            tokio::select! {
+                // A viewer that lost its rights is sent nothing more, however much there is to send.
+                biased;
+                () = sleep_until(self.look_at) => {
+                    self.look_at = Instant::now() + HEARTBEAT;
+                    return self.look().await;
+                }
+                () = sleep_until(count_at.unwrap_or(self.look_at)), if count_at.is_some() => {
+                    if let Some(bytes) = self.count_waiting().await {
+                        return Some(bytes);
+                    }
+                }
+                bytes = self.viewer.next() => {
+                    let asked_at = self.hub.asked_at();
+                    if let Some(count) = self.count.as_mut().filter(|count| count.as_of != Some(asked_at)) {
+                        count.at.get_or_insert(Instant::now() + COUNT_AFTER);
+                    }
+                    return bytes;
+                }
+                () = self.app.closing() => {
+                    self.is_over = true;
+                    return self.hub.notice("the server shuts down");
+                }
             }
-            bytes = self.viewer.next() => bytes,
-            () = self.app.closing() => {
-                self.is_over = true;
-                self.hub.notice("the server shuts down")
+        }
+    }
+
+    /// How many questions wait for the viewer, in all conversations, as a piece of the page; `None` if that is known.
+    async fn count_waiting(&mut self) -> Option<Bytes> {
+        let asked_at = self.hub.asked_at();
+        let count = self.count.as_mut()?;
+        let waiting = match count.as_of == Some(asked_at) {
+            // Those of other conversations: a count of a moment ago will do.
+            true => self.app.waiting.of(&self.app.conversations, &self.caller.scope).await,
+            false => self.app.waiting.of_since(&self.app.conversations, &self.caller.scope, asked_at).await,
+        };
+        count.at = None;
+        match waiting {
+            Ok(waiting) => {
+                count.as_of = Some(asked_at);
+                let is_new = count.told.replace(waiting) != Some(waiting);
+                is_new.then(|| format!("event: patch\ndata: {}\n\n", waiting_count(waiting).0).into())
+            }
+            // It is counted again with the next heartbeat.
+            Err(error) => {
+                tracing::warn!(%error, "the questions that wait for a viewer could not be counted");
+                None
             }
         }
     }
@@ -163,13 +214,16 @@ impl EventStream {
             (None, Identity::Local) => {}
             _ => return None,
         }
+        if let Some(count) = &mut self.count {
+            count.at.get_or_insert_with(Instant::now);
+        }
         match self.app.conversations.may(&self.hub.id, Action::Read, &self.caller.scope).await {
             Ok(()) => {}
             // A store that fails for a moment says nothing about rights.
             Err(SendError::Store(_)) => return Some(Bytes::from_static(HEARTBEAT_FRAME)),
             Err(_) => return None,
         }
-        if self.is_page
+        if self.count.is_some()
             && let Ok(rights) = rights_of(&self.app, &self.caller, &self.hub.id).await
             && self.viewer.set_rights(rights)
         {

@@ -55,6 +55,17 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalJsonBody<T
     }
 }
 
+/// The same request with its body read, for those who would wait for it as long as the client likes.
+pub(crate) async fn with_whole_body(request: Request, app: &Arc<App>) -> Result<Request, Rejection> {
+    let (parts, body) = request.into_parts();
+    let mut carrier = Request::new(body);
+    carrier.headers_mut().clone_from(&parts.headers);
+    // The limit of bodies is among them.
+    carrier.extensions_mut().clone_from(&parts.extensions);
+    let bytes = bytes(carrier, app).await?;
+    Ok(Request::from_parts(parts, bytes.into()))
+}
+
 async fn bytes(request: Request, app: &Arc<App>) -> Result<Bytes, Rejection> {
     let too_large = || Rejection::new(Code::TooLarge, "the body is larger than this server takes");
     let announced = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());

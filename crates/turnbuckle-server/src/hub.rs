@@ -4,6 +4,7 @@
 //! A viewer has a place among the frames, and no buffer. One that is too slow finds its place gone and is told `lagged`. A hub
 //! stays for a while after its last viewer, so that a viewer which comes back goes on where it was.
 
+mod changes;
 mod frame;
 mod viewer;
 
@@ -16,7 +17,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use turnbuckle::clock::Clock;
 use turnbuckle::conversation::SendError;
-use turnbuckle::event::EventKind;
 use turnbuckle::feed::{Cursor, Delivery, FeedEvent, FeedItem, Level, LiveEvent, Subscription};
 use turnbuckle::projection::Projection;
 use turnbuckle::{ConversationId, Conversations, Scope};
@@ -24,6 +24,7 @@ use turnbuckle::{ConversationId, Conversations, Scope};
 use crate::page::{Patch, Queued, Rights, View};
 use crate::rejection::Rejection;
 
+use self::changes::{changes_questions, takes_from_queue};
 use self::frame::{Frame, PageFrame, frame};
 pub(crate) use self::viewer::Viewer;
 
@@ -229,14 +230,6 @@ async fn catch_up(hubs: &Hubs, hub: &Hub) -> bool {
     }
 }
 
-/// Whether a message that waited may wait no longer.
-fn takes_from_queue(event: &FeedEvent) -> bool {
-    match &event.item {
-        FeedItem::Log(logged) => matches!(logged.kind, EventKind::UserMessage { .. } | EventKind::TurnEnded(_)),
-        FeedItem::Live(live) => matches!(live, LiveEvent::TurnStarted { .. }),
-    }
-}
-
 /// Brings in the messages that wait.
 async fn look_at_queue(hubs: &Hubs, hub: &Hub) {
     match hubs.conversations.queued(&hub.id, &Scope::system()).await {
@@ -286,6 +279,8 @@ struct State {
     unwatched_since: Instant,
     /// How many of the viewers are pages.
     pages: usize,
+    /// When something was last asked or answered.
+    asked_at: Instant,
     /// When a page was last rendered or its stream last ended; pieces of the page are made for a while after that.
     rendered_for: Option<Instant>,
 }
@@ -353,6 +348,7 @@ impl Hub {
             viewers: 0,
             unwatched_since: Instant::now(),
             pages: 0,
+            asked_at: Instant::now(),
             rendered_for: None,
         };
         state.floor = state.told(state.view.projection().cursor);
@@ -383,6 +379,11 @@ impl Hub {
         self.lock().renders()
     }
 
+    /// When something was last asked or answered here.
+    pub(crate) fn asked_at(&self) -> Instant {
+        self.lock().asked_at
+    }
+
     /// What a person sees, and the cursor from which events go on.
     fn view(&self) -> (View, Cursor) {
         let state = self.lock();
@@ -404,6 +405,9 @@ impl Hub {
     fn publish(&self, event: &FeedEvent) {
         let mut state = self.lock();
         let cursor = state.told(event.cursor);
+        if changes_questions(event, state.view.projection()) {
+            state.asked_at = Instant::now();
+        }
         let page = match state.renders() {
             true => PageFrame::of(cursor, state.view.apply(event)),
             false => {
@@ -441,6 +445,7 @@ impl Hub {
     fn start_again(&self, subscription: &Subscription, missed: u64) {
         let mut state = self.lock();
         state.view = View::new(self.id.clone(), subscription.snapshot.clone());
+        state.asked_at = Instant::now();
         let cursor = state.told(state.view.projection().cursor);
         let Some(json) = frame(&self.live(cursor, LiveEvent::Lagged { missed })) else { return };
         let page = PageFrame::of(cursor, vec![Patch::Refresh]);

@@ -1,6 +1,7 @@
 //! The secret that sessions and links are signed with, and which of them are void before their time.
 
-use std::collections::HashMap;
+mod void;
+
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -14,13 +15,11 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use turnbuckle::Timestamp;
 
+use self::void::Void;
+pub(crate) use self::void::{Owner, Seal};
+
 /// The length of a secret, of a signature and of a digest of a token.
 pub(crate) const LENGTH: usize = 32;
-/// The largest list of what is void that is read back: far more than people log out within a week.
-const MAX_LIST: u64 = 8 << 20;
-/// Beyond this length the list is written anew, without what has ended by itself.
-const REWRITE_ABOVE: u64 = 1 << 20;
-
 /// By which a session or a link is told from others.
 pub(crate) type SealId = [u8; 16];
 
@@ -39,15 +38,6 @@ struct Inner {
     void: Mutex<Void>,
     /// Where `void` is kept, if anywhere: a line for each entry, added at the end, by any process.
     list: Option<PathBuf>,
-}
-
-/// What was ended before its time.
-#[derive(Default)]
-struct Void {
-    /// Until when it must be remembered.
-    until: HashMap<SealId, Timestamp>,
-    /// Which file was read, and how long it was: a list that was replaced or has grown is read again.
-    read: (u64, u64),
 }
 
 /// Why there is no secret, or why something could not be made void.
@@ -140,87 +130,54 @@ impl Keys {
         self.inner.void.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this is void, also for other processes and after a restart where there is a folder. `until` is when it would have
-    /// ended by itself.
-    pub(crate) fn make_void(&self, id: SealId, until: Timestamp, now: Timestamp) -> Result<(), KeysError> {
+    /// From now on this is void, also for other processes and after a restart where there is a folder. It is written to disk before
+    /// this returns, so it is not for a thread that has others waiting.
+    pub(crate) fn make_void(&self, seal: &Seal, now: Timestamp) -> Result<(), KeysError> {
         {
             let mut void = self.lock();
-            void.until.retain(|_, until| *until > now);
-            void.until.insert(id, until);
+            void.forget(now);
+            void.add(seal);
         }
         let Some(path) = &self.inner.list else { return Ok(()) };
-        let line = void_line(&id, until);
         let add = || -> io::Result<()> {
             // Processes of the same user write one after the other; a list that is replaced loses no line of another.
             let lock = File::open(path.with_extension("key"))?;
             lock.lock()?;
-            let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-            file.write_all(line.as_bytes())?;
-            file.sync_data()?;
-            if file.metadata()?.len() > REWRITE_ABOVE {
-                self.rewrite_list(path, now)?;
-            }
+            let length = void::append(path, seal)?;
+            // Requests ask whether they are void meanwhile: nothing is written while they are kept from that.
+            let lines = {
+                let mut void = self.lock();
+                if !void.is_long(length) {
+                    return Ok(());
+                }
+                void.read(path)?;
+                void.forget(now);
+                void.lines()
+            };
+            void::replace(path, &lines)?;
+            self.lock().was_rewritten(lines.len() as u64);
             Ok(())
         };
         add().map_err(|cause| KeysError::File { what: "writing", path: path.clone(), cause })
     }
 
-    /// Leaves out what has ended by itself. The caller holds the lock of the list.
-    fn rewrite_list(&self, path: &Path, now: Timestamp) -> io::Result<()> {
-        let mut void = self.lock();
-        read_list(path, &mut void)?;
-        void.until.retain(|_, until| *until > now);
-        let lines: String = void.until.iter().map(|(id, until)| void_line(id, *until)).collect();
-        let beside = path.with_extension("void.new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(lines.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    }
-
     /// Whether this was made void, here or by another process with the same folder. If the list cannot be read, it counts as void.
-    pub(crate) fn is_void(&self, id: &SealId) -> bool {
+    pub(crate) fn is_void(&self, seal: &Seal) -> bool {
         let mut void = self.lock();
         if let Some(path) = &self.inner.list
-            && let Err(error) = read_list(path, &mut void)
+            && let Err(error) = void.read(path)
         {
             tracing::error!(%error, path = %path.display(), "the list of ended sessions cannot be read: none is taken");
             return true;
         }
-        void.until.contains_key(id)
+        void.contains(seal)
     }
-}
 
-/// Reads what was added since the last time.
-fn read_list(path: &Path, void: &mut Void) -> io::Result<()> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let about = file.metadata()?;
-    let length = about.len();
-    if (about.ino(), length) == void.read {
-        return Ok(());
+    /// By which the list knows the sessions of a token.
+    pub(crate) fn owner(&self, token: &[u8; LENGTH]) -> Owner {
+        let [a, b, c, d, e, f, g, h, ..] = self.sign("owner", &[token]);
+        [a, b, c, d, e, f, g, h]
     }
-    if length > MAX_LIST {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too long"));
-    }
-    let mut text = String::new();
-    (&mut file).take(MAX_LIST).read_to_string(&mut text)?;
-    for line in text.lines() {
-        let Some((id, until)) = line.split_once(' ') else { continue };
-        let id = URL_SAFE_NO_PAD.decode(id).ok().and_then(|id| SealId::try_from(id).ok());
-        if let (Some(id), Ok(until)) = (id, until.parse()) {
-            void.until.insert(id, Timestamp::from_millis(until));
-        }
-    }
-    void.read = (about.ino(), text.len() as u64);
-    Ok(())
-}
-
-fn void_line(id: &SealId, until: Timestamp) -> String {
-    format!("{} {}\n", URL_SAFE_NO_PAD.encode(id), until.as_millis())
 }
 
 fn read_key(path: &Path) -> Result<Option<[u8; LENGTH]>, KeysError> {
@@ -284,6 +241,10 @@ mod tests {
     const LATER: Timestamp = Timestamp::from_millis(2_000);
     const NOW: Timestamp = Timestamp::from_millis(1_000);
 
+    fn link(id: u8) -> Seal {
+        Seal { id: [id; 16], until: LATER, owner: None }
+    }
+
     #[test]
     fn only_what_was_sealed_for_a_purpose_is_opened_for_it() -> Result<(), KeysError> {
         let keys = Keys::random()?;
@@ -320,10 +281,12 @@ mod tests {
     fn what_one_process_makes_void_is_void_for_all() {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (Keys::in_folder(folder.path()).unwrap(), Keys::in_folder(folder.path()).unwrap());
-        assert!(!other.is_void(&[1; 16]));
-        one.make_void([1; 16], LATER, NOW).unwrap();
-        assert!(one.is_void(&[1; 16]) && other.is_void(&[1; 16]) && !other.is_void(&[2; 16]));
-        assert!(Keys::in_folder(folder.path()).unwrap().is_void(&[1; 16]));
+        assert!(!other.is_void(&link(1)));
+        one.make_void(&link(1), NOW).unwrap();
+        assert!(one.is_void(&link(1)) && other.is_void(&link(1)) && !other.is_void(&link(2)));
+        assert!(Keys::in_folder(folder.path()).unwrap().is_void(&link(1)));
+        other.make_void(&link(2), NOW).unwrap();
+        assert!(one.is_void(&link(1)) && one.is_void(&link(2)));
     }
 
     #[test]
@@ -331,13 +294,33 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (keys, other) = (Keys::in_folder(folder.path()).unwrap(), Keys::in_folder(folder.path()).unwrap());
         let path = folder.path().join("serve.void");
-        other.make_void([1; 16], LATER, NOW).unwrap();
-        let old: String = (0..40_000u64).map(|n| void_line(&u128::from(n + 10).to_be_bytes(), NOW)).collect();
-        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(old.as_bytes()).unwrap();
-        keys.make_void([2; 16], LATER, NOW).unwrap();
+        other.make_void(&link(1), NOW).unwrap();
+        let old = "AAAAAAAAAAAAAAAAAAAAAA 1000\n".repeat(40_000);
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(old.as_bytes()).unwrap();
+        keys.make_void(&link(2), NOW).unwrap();
         assert!(std::fs::metadata(&path).unwrap().len() < 200);
         for one in [&keys, &other, &Keys::in_folder(folder.path()).unwrap()] {
-            assert!(one.is_void(&[1; 16]) && one.is_void(&[2; 16]));
+            assert!(one.is_void(&link(1)) && one.is_void(&link(2)));
         }
+    }
+
+    #[test]
+    fn a_long_list_is_not_written_anew_with_every_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Keys::in_folder(folder.path()).unwrap();
+        let path = folder.path().join("serve.void");
+        let lives: String =
+            (0..40_000u128).map(|n| format!("{} 2000\n", URL_SAFE_NO_PAD.encode(n.to_be_bytes()))).collect();
+        std::fs::write(&path, lives).unwrap();
+        let file = || std::fs::metadata(&path).unwrap().ino();
+        let before = file();
+        keys.make_void(&link(1), NOW).unwrap();
+        let rewritten = file();
+        assert_ne!(before, rewritten, "it is longer than it was ever written");
+        for n in 2..10 {
+            keys.make_void(&link(n), NOW).unwrap();
+            assert!(keys.is_void(&link(n)));
+        }
+        assert_eq!(file(), rewritten);
     }
 }

@@ -15,14 +15,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Read in this order: `server` is what is built, `serve` accepts connections, over `tls` or not, and shuts down, `caller` finds out who asks, with
+//! Read in this order: `server` is what is built, `serve` accepts connections, over `tls` or not, and shuts down, `connection` has the deadlines of one, `caller` finds out who asks, with
 //! `tokens` and `limits`, `page_caller` and `session` the same for the page, `link` for links that answer a call, `routes` has the handlers, `mount` those of the program, `hub` and `events` the live feed,
 //! `wire` every JSON shape and `rejection` every error, `metrics` what operators watch. [`page`] renders what people see.
 
 mod caller;
+mod connection;
 mod costs;
 mod events;
 mod extract;
+mod first_words;
 mod hub;
 mod keys;
 mod limits;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use turnbuckle::projection::Pending;
 use turnbuckle::{CallId, ConversationId, Scope, Timestamp};
 
-use crate::keys::{Keys, KeysError, SealId, random_bytes};
+use crate::keys::{Keys, KeysError, Seal, SealId, random_bytes};
 use crate::server::App;
 
 /// What the signature is for.
@@ -144,14 +144,18 @@ impl Link {
         })
     }
 
+    fn seal(&self) -> Seal {
+        Seal { id: self.id, until: self.expires, owner: None }
+    }
+
     /// Whether it was neither used nor revoked, and its question has not lapsed.
     pub(crate) fn is_good(&self, keys: &Keys, now: Timestamp) -> bool {
-        self.expires > now && !keys.is_void(&self.id)
+        self.expires > now && !keys.is_void(&self.seal())
     }
 
     /// From now on nobody uses it.
     pub(crate) fn end(&self, keys: &Keys, now: Timestamp) -> Result<(), KeysError> {
-        keys.make_void(self.id, self.expires, now)
+        keys.make_void(&self.seal(), now)
     }
 
     /// Who answers with it, with the rights that this user has now. `None` if the server does not know the user any more.

@@ -16,7 +16,7 @@ use crate::rejection::with_body_of_405;
 use crate::server::App;
 
 /// Unless a handler says otherwise.
-const HEADERS: [(HeaderName, &str); 7] = [
+const HEADERS: [(HeaderName, &str); 8] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (X_FRAME_OPTIONS, "DENY"),
     (REFERRER_POLICY, "no-referrer"),
@@ -24,6 +24,8 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    // A browser would look up the hosts of links that a model wrote.
+    (HeaderName::from_static("x-dns-prefetch-control"), "off"),
 ];
 
 /// One line for each request, when its answer begins: what was asked, by whom, and how it went. No ids of the path, no query and no

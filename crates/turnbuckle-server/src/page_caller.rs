@@ -50,6 +50,16 @@ impl Style {
     }
 }
 
+/// The answer to a path that nothing is at: a page for a person who typed it, and JSON for a program.
+pub(crate) async fn nothing_here(request: Request) -> Response {
+    let is_person = request
+        .headers()
+        .get(ACCEPT)
+        .is_some_and(|value| value.to_str().is_ok_and(|value| value.contains("text/html")));
+    let style = if is_person { Style::Html { may_redirect: false } } else { Style::Json };
+    PageRejection { rejection: Rejection::not_found(), style }.into_response()
+}
+
 /// An error as the page tells it.
 pub(crate) struct PageRejection {
     rejection: Rejection,
@@ -117,7 +127,10 @@ impl PageCaller {
             }
             Some(tokens) => {
                 check_origin(parts)?;
-                let unknown = || Rejection::new(Code::Unauthorized, "you are not logged in");
+                let unknown = || {
+                    let refused = Rejection::new(Code::Unauthorized, "you are not logged in");
+                    app.limits.admit(Identity::Nobody).err().unwrap_or(refused)
+                };
                 let session = Session::of(&parts.headers, &app.keys, app.clock.now()).ok_or_else(unknown)?;
                 let token = tokens.with_digest(&session.token).ok_or_else(unknown)?;
                 (token.scope(), Identity::Token(session.token), session.csrf(&app.keys), Some(session))

@@ -47,6 +47,22 @@ pub(crate) enum Code {
 }
 
 impl Code {
+    /// The code for an error of which only the status is known.
+    pub(crate) fn of_status(status: StatusCode) -> Self {
+        const ALL: [Code; 8] = [
+            Code::Unauthorized,
+            Code::Forbidden,
+            Code::NotFound,
+            Code::MethodNotAllowed,
+            Code::TooLarge,
+            Code::Misdirected,
+            Code::RateLimited,
+            Code::InUse,
+        ];
+        let other = if status.is_server_error() { Self::Internal } else { Self::BadRequest };
+        ALL.into_iter().find(|code| code.status() == status).unwrap_or(other)
+    }
+
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
         self.parts().0
@@ -187,7 +203,7 @@ impl From<SendError> for Rejection {
             SendError::TooLarge { .. } => Code::TooLarge,
             SendError::Busy { .. } => Code::Busy,
             SendError::Forbidden { .. } => Code::Forbidden,
-            SendError::Left { .. } | SendError::NoAgent => Code::Changed,
+            SendError::Left { .. } | SendError::OtherAgent { .. } | SendError::NoAgent => Code::Changed,
             SendError::Full { .. } => Code::RateLimited,
             SendError::Held { .. } => Code::Held,
             SendError::Gone => Code::InUse,

@@ -1,4 +1,4 @@
-//! Connections: accepted up to a limit, with a deadline for their headers, and let go in good order.
+//! Connections: accepted up to a limit, beyond which clients are told to come back, and let go in good order.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,25 +6,25 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
-use axum::http::Request;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use axum::Router;
+use axum::http::header::CONNECTION;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
-use tower::ServiceExt as _;
 
+use crate::connection::Http;
+use crate::rejection::{Code, Rejection};
 use crate::server::Server;
 use crate::tls::Certificate;
 
-/// How long the headers of a request may take.
-const HEADER_PATIENCE: Duration = Duration::from_secs(15);
-/// The largest headers, in bytes.
-const MAX_HEADERS: usize = 64 << 10;
+/// How many clients are told at once that there is no room for them; others find their connection closed.
+const MOST_REFUSED: usize = 256;
+/// How long it may take to tell them.
+const REFUSE_WITHIN: Duration = Duration::from_secs(2);
+/// How often the log says so.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+/// When they may try again.
+const COME_BACK_AFTER: Duration = Duration::from_secs(5);
 /// How long connections may take to finish their requests when turns are at rest.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether turns are at rest.
@@ -76,7 +76,7 @@ impl Server {
         if left > 0 {
             tracing::warn!(left, "turns did not come to rest in time; the next start carries them on");
         }
-        if timeout(LEAVE_WITHIN, connections.graceful.shutdown()).await.is_err() {
+        if timeout(LEAVE_WITHIN, connections.leave()).await.is_err() {
             tracing::info!("connections were cut off");
         }
         Ok(())
@@ -87,41 +87,39 @@ impl Server {
 enum Never {}
 
 struct Connections {
-    router: axum::Router,
+    router: Router,
+    /// What those are told for whom there is no room.
+    refusing: Router,
     certificate: Option<Certificate>,
-    builder: Builder<TokioExecutor>,
-    graceful: GracefulShutdown,
+    http: Http,
+    /// True when connections are to end. Each holds a receiver while it is open.
+    leaving: watch::Sender<bool>,
     room: Arc<Semaphore>,
+    /// Room for those that are told that there is none.
+    refusals: Arc<Semaphore>,
 }
 
 impl Connections {
     fn new(server: &Server) -> Self {
-        let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_PATIENCE)
-            .max_buf_size(MAX_HEADERS)
-            .http2()
-            .timer(TokioTimer::new())
-            .max_header_list_size(MAX_HEADERS as u32)
-            .max_concurrent_streams(200);
+        let permits = |most: usize| Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
         Self {
             router: server.router(),
+            refusing: Router::new().fallback(async || {
+                let rejection = Rejection::new(Code::InUse, "too many connections are open");
+                // Without this a client would go on to ask over a connection that is about to be closed.
+                ([(CONNECTION, "close")], rejection.retry_after(COME_BACK_AFTER))
+            }),
             certificate: server.app.certificate.clone(),
-            builder,
-            graceful: GracefulShutdown::new(),
-            room: Arc::new(Semaphore::new(server.app.limits.limits().connections.clamp(1, Semaphore::MAX_PERMITS))),
+            http: Http::new(),
+            leaving: watch::Sender::new(false),
+            room: permits(server.app.limits.limits().connections),
+            refusals: permits(MOST_REFUSED),
         }
     }
 
     async fn accept(&self, listener: &TcpListener) -> Never {
+        let mut told: Option<Instant> = None;
         loop {
-            // More connections than there is room for wait in the queue of the listener.
-            let Ok(room) = self.room.clone().acquire_owned().await else {
-                std::future::pending::<()>().await;
-                continue;
-            };
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -131,55 +129,65 @@ impl Connections {
                     continue;
                 }
             };
-            self.begin(stream, peer, room);
+            if let Ok(room) = self.room.clone().try_acquire_owned() {
+                self.begin(stream, peer, room);
+                continue;
+            }
+            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                tracing::warn!("connections are refused: as many are open as `connections` allows");
+                told = Some(Instant::now());
+            }
+            if let Ok(room) = self.refusals.clone().try_acquire_owned() {
+                self.refuse(stream, peer, room);
+            }
         }
     }
 
     fn begin(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
+        let serving = self.serving(stream, peer, self.router.clone());
+        tokio::spawn(async move {
+            serving.await;
+            drop(room);
+        });
+    }
+
+    /// A client hears why it is not served, in the version of HTTP that it speaks, and the connection is closed.
+    fn refuse(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
+        let serving = self.serving(stream, peer, self.refusing.clone());
+        tokio::spawn(async move {
+            if timeout(REFUSE_WITHIN, serving).await.is_err() {
+                tracing::debug!("a connection for which there was no room was cut off");
+            }
+            drop(room);
+        });
+    }
+
+    /// Serves a connection beside the accepting of others: a handshake takes as long as the client likes, up to its deadline.
+    fn serving(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        routes: Router,
+    ) -> impl Future<Output = ()> + Send + 'static {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection without TCP_NODELAY");
         }
-        let (http, watcher) =
-            (Http { router: self.router.clone(), builder: self.builder.clone() }, self.graceful.watcher());
-        match self.certificate.clone() {
-            None => tokio::spawn(http.serve(stream, peer, watcher, room)),
-            // Beside the accepting of others: a handshake takes as long as the client likes, up to its deadline.
-            Some(certificate) => tokio::spawn(async move {
-                match certificate.handshake(stream).await {
-                    Ok(Some(stream)) => http.serve(stream, peer, watcher, room).await,
+        let (http, certificate, leaving) = (self.http.clone(), self.certificate.clone(), self.leaving.subscribe());
+        async move {
+            match certificate {
+                None => http.serve(stream, peer, routes, leaving).await,
+                Some(certificate) => match certificate.handshake(stream).await {
+                    Ok(Some(stream)) => http.serve(stream, peer, routes, leaving).await,
                     Ok(None) => tracing::debug!("a connection without TLS was refused"),
                     Err(error) => tracing::debug!(%error, "a handshake failed"),
-                }
-            }),
-        };
-    }
-}
-
-/// What a connection needs to be served.
-struct Http {
-    router: axum::Router,
-    builder: Builder<TokioExecutor>,
-}
-
-impl Http {
-    async fn serve<S>(self, stream: S, peer: SocketAddr, watcher: Watcher, room: OwnedSemaphorePermit)
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let service = TowerToHyperService::new(self.router.map_request(with_peer(peer)));
-        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
-            // A client that went away, or that speaks no HTTP.
-            tracing::debug!(error = %error, "a connection ended");
+                },
+            }
         }
-        drop(room);
     }
-}
 
-/// Puts into each request of a connection who is at its other end.
-fn with_peer<B>(peer: SocketAddr) -> impl Fn(Request<B>) -> Request<B> + Clone {
-    move |mut request| {
-        request.extensions_mut().insert(ConnectInfo(peer));
-        request
+    /// Ready when all connections have ended.
+    async fn leave(&self) {
+        self.leaving.send_replace(true);
+        self.leaving.closed().await;
     }
 }

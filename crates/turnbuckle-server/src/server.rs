@@ -12,13 +12,14 @@ use turnbuckle::clock::{Clock, SystemClock};
 use turnbuckle::{BoxFuture, Conversations, Scope};
 
 use crate::costs::Costs;
+use crate::first_words::FirstWords;
 use crate::hub::Hubs;
 use crate::keys::{Keys, KeysError};
 use crate::limits::{ServerLimits, Usage};
 use crate::metrics::{Gauge, Looker, Metrics};
 use crate::mount::Mount;
 use crate::rejection::{Code, Rejection};
-use crate::routes;
+use crate::routes::{self, StoreRead};
 use crate::tls::Certificate;
 use crate::tokens::Tokens;
 use crate::waiting_counts::WaitingCounts;
@@ -44,7 +45,9 @@ pub(crate) struct App {
     pub(crate) limits: Arc<Usage>,
     pub(crate) hubs: Arc<Hubs>,
     pub(crate) costs: Costs,
+    pub(crate) first_words: FirstWords,
     pub(crate) waiting: WaitingCounts,
+    pub(crate) store_read: StoreRead,
     pub(crate) rest_within: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: Keys,
@@ -198,7 +201,7 @@ impl ServerBuilder {
 
     /// Answers requests to `path`, of any method, with `handler`. It is given the caller as every route of the API knows them (by a
     /// token, or as the one user of a server without tokens) and is not called for others, for those who ask too much, and while the
-    /// server shuts down. Reading the body, and how much of it, is up to the handler.
+    /// server shuts down. The body was read when the handler is called, up to the limit and the deadline of all bodies.
     ///
     /// # Panics
     /// [`Server::router`] does, if the server has a route of this path itself, or the path does not begin with `/`.
@@ -257,7 +260,9 @@ impl ServerBuilder {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
             costs: Costs::default(),
+            first_words: FirstWords::default(),
             waiting: WaitingCounts::default(),
+            store_read: StoreRead::default(),
             keys: keys.map_or_else(Keys::random, Ok)?,
             conversations,
             tokens,

@@ -8,7 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use turnbuckle::Timestamp;
 
-use crate::keys::{Keys, KeysError, LENGTH, SealId, is_same, random_bytes};
+use crate::keys::{Keys, KeysError, LENGTH, Seal, SealId, is_same, random_bytes};
+use crate::tls::Certificate;
 
 /// The name of the cookie. With the prefix, browsers take it only over TLS and for this host alone.
 const NAME: &str = "turnbuckle_session";
@@ -43,9 +44,13 @@ impl Session {
         cookies(headers).filter_map(|text| Self::read(text, keys)).find(|session| session.is_good(keys, now))
     }
 
+    fn seal(&self, keys: &Keys) -> Seal {
+        Seal { id: self.id, until: self.until, owner: Some(keys.owner(&self.token)) }
+    }
+
     /// Whether it is neither over nor ended.
     pub(crate) fn is_good(&self, keys: &Keys, now: Timestamp) -> bool {
-        self.until > now && !keys.is_void(&self.id)
+        self.until > now && !keys.is_void(&self.seal(keys))
     }
 
     fn read(text: &str, keys: &Keys) -> Option<Self> {
@@ -72,7 +77,7 @@ impl Session {
 
     /// Nobody uses it from now on.
     pub(crate) fn end(&self, keys: &Keys, now: Timestamp) -> Result<(), KeysError> {
-        keys.make_void(self.id, self.until, now)
+        keys.make_void(&self.seal(keys), now)
     }
 
     /// What forms of this session carry.
@@ -113,10 +118,10 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether the browser reached the page over TLS: here, or at a proxy before this server. Browsers name the address of the page
-/// with every form that they send.
-pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
-    headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
+/// Whether the browser reached the page over TLS: here, where the server has a certificate, or at a proxy before this server.
+/// Browsers name the address of the page with every form that they send.
+pub(crate) fn is_secure(headers: &HeaderMap, certificate: Option<&Certificate>) -> bool {
+    certificate.is_some() || headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
 #[cfg(test)]

@@ -46,6 +46,11 @@ impl Token {
         self
     }
 
+    /// Whether the other is of the same text, whoever has it.
+    pub fn has_text_of(&self, other: &Self) -> bool {
+        self.sha256.ct_eq(&other.sha256).into()
+    }
+
     /// Who has it.
     pub fn user(&self) -> &Arc<str> {
         &self.user
@@ -75,7 +80,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// These tokens. With an empty list nobody may call.
+    /// These tokens. With an empty list nobody may call. A text is the token of one user: of two with the same text the last counts.
     pub fn new(tokens: impl IntoIterator<Item = Token>) -> Self {
         Self { list: Arc::new(RwLock::new(tokens.into_iter().collect())) }
     }

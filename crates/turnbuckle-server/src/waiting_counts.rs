@@ -24,17 +24,30 @@ pub(crate) struct WaitingCounts {
 impl WaitingCounts {
     /// How many wait for this user, as of a moment ago.
     pub(crate) async fn of(&self, conversations: &Conversations, scope: &Scope) -> Result<usize, StoreError> {
+        let now = Instant::now();
+        self.of_since(conversations, scope, now.checked_sub(REMEMBERED).unwrap_or(now)).await
+    }
+
+    /// How many wait for this user, counted at this moment or later.
+    pub(crate) async fn of_since(
+        &self,
+        conversations: &Conversations,
+        scope: &Scope,
+        since: Instant,
+    ) -> Result<usize, StoreError> {
         let Some(user) = scope.user_id() else { return Ok(0) };
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(user).copied();
-        if let Some((_, count)) = known.filter(|(at, _)| at.elapsed() < REMEMBERED) {
+        if let Some((_, count)) = known.filter(|(at, _)| *at >= since) {
             return Ok(count);
         }
+        // What is asked while it is counted may be missing.
+        let began = Instant::now();
         let count = conversations.pending(scope.clone()).await?.len();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_USERS {
             known.clear();
         }
-        known.insert(user.clone(), (Instant::now(), count));
+        known.insert(user.clone(), (began, count));
         Ok(count)
     }
 }

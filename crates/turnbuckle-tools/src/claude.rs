@@ -64,6 +64,7 @@
 //! ```
 
 mod answer;
+mod arguments;
 mod bridge;
 mod commands;
 mod dialect;

@@ -51,7 +51,7 @@ use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
 use crate::worker::{Endpoint, NOT_SERVED, Remote, Service, WorkerPoints};
 pub(crate) use address::is_private;
-pub(crate) use post::{PostError, Poster, causes};
+pub(crate) use post::{LONGEST_ANSWER, PostError, Poster, causes};
 
 /// What a post may take at most; the hook's `timeout` is mostly shorter.
 const LONGEST: Duration = Duration::from_secs(600);

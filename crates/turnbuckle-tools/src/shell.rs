@@ -33,6 +33,7 @@ use turnbuckle::tool::{Approval, Effect, Output, Spec, Tool};
 use turnbuckle::{BoxError, BoxFuture, Turn};
 
 use crate::command::env::is_withheld_from_tools;
+use sandbox::Reach;
 
 pub use outputs::ShellOutputs;
 pub(crate) use run::exit_code_in;
@@ -96,8 +97,13 @@ impl ShellOptions {
     pub fn not_enforced(&self) -> Vec<String> {
         match self.sandbox {
             SandboxMode::Off => Vec::new(),
-            SandboxMode::On | SandboxMode::Require => self.policy.not_enforced(&self.folder, Support::here()),
+            SandboxMode::On | SandboxMode::Require => self.reach().not_enforced(),
         }
+    }
+
+    /// What commands may reach at this moment.
+    fn reach(&self) -> Reach<'_> {
+        Reach::now(&self.policy, &self.folder, Support::here())
     }
 
     /// The environment of a command, at the time it starts.
@@ -223,12 +229,6 @@ impl Tool for Shell {
         Box::pin(async move {
             let arguments: Arguments = serde_json::from_value((*call.arguments).clone())?;
             let place = if arguments.outside_sandbox { Place::Outside } else { Place::usual(&self.options) };
-            let not_enforced = self.options.not_enforced();
-            if self.options.sandbox == SandboxMode::Require && place == Place::Sandbox && !not_enforced.is_empty() {
-                let why = not_enforced.join("; ");
-                let text = format!("[not run] `sandbox = \"require\"`, and this cannot be enforced here: {why}");
-                return Ok(Output::error(text));
-            }
             let limit = arguments.timeout.map_or(self.options.timeout, Duration::from_secs);
             Ok(run::run(&self.options, &self.spare, turn, call, &arguments.command, place, limit).await?)
         })

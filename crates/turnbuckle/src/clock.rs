@@ -1,5 +1,7 @@
 //! Time, injected. Nothing in the runtime reads a clock or sleeps but through [`Clock`].
 
+mod beat;
+
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -107,6 +109,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
+        beat::keep(wait);
         Box::pin(tokio::time::sleep(wait))
     }
 }

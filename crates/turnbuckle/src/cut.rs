@@ -38,9 +38,12 @@ pub struct Cut {
     /// How many calls this cut shows with shortened arguments, or with arguments that are shortened further.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u32,
-    /// How many steps of its turn this cut left out, beyond earlier ones.
+    /// How many steps this cut left out, of its own turn and of earlier ones that are still shown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub steps: u32,
+    /// How many of them belong to earlier turns.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ended_steps: u32,
     /// Steps of turns behind `first` that are left out, one entry for each turn, in the order of the log: by earlier cuts, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOutSteps>,
@@ -142,7 +145,8 @@ impl Cut {
         };
         let parts = [
             count(self.turns, "turn", "left out"),
-            count(self.steps, "step", "of the open turn left out"),
+            count(self.ended_steps, "step", "of earlier turns left out"),
+            count(self.steps.saturating_sub(self.ended_steps), "step", "of the open turn left out"),
             count(self.results, "result", "shortened"),
             count(self.calls, "call", "shortened"),
         ];

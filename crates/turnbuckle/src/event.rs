@@ -2,16 +2,19 @@
 
 mod approvals;
 mod arguments;
+mod ended;
+mod extras;
 mod question;
 mod sharing;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 pub use self::approvals::Approvals;
 pub use self::arguments::Arguments;
+pub use self::ended::{EndDetails, TurnEnded, Warning};
+pub use self::extras::ReplyExtras;
 pub use self::question::{Evidence, Question, Resolved, StandingBasis};
 pub(crate) use self::sharing::share_repeated;
 use crate::access::AnswerRule;
@@ -75,11 +78,9 @@ pub enum EventKind {
         /// Dollars that this attempt cost, if the model's prices are known.
         #[serde(default, skip_serializing_if = "is_nothing")]
         cost: f64,
-        /// The object, when a schema was asked for.
-        object: Option<Arc<Value>>,
-        /// What stream transformers put beside it: citations, for instance.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        annotations: Option<Arc<Value>>,
+        /// What few replies have: an object, annotations. See [`ReplyExtras::boxed`].
+        #[serde(flatten, with = "extras::fields")]
+        extras: Option<Box<ReplyExtras>>,
         /// The model that answered, by the name people chose it by.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<Text>,
@@ -269,51 +270,12 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// The end of a turn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TurnEnded {
-    /// How it came out.
-    pub outcome: Outcome,
-    /// Why it did not simply complete, for people.
-    pub reason: Option<Text>,
-    /// Why it did not simply complete, for programs.
-    #[serde(default)]
-    pub cause: Option<Cause>,
-    /// Who ended it, if not the model.
-    pub by: Option<Author>,
-    /// The result shown, if an `after_agent` hook changed it.
-    pub result: Option<Arc<Value>>,
-    /// What went wrong without ending the turn.
-    pub warnings: Vec<Warning>,
-    /// Attempts that reached a model.
-    pub model_calls: u32,
-    /// Over all attempts.
-    pub usage: Usage,
-    /// Dollars, over all attempts of models with a known price.
-    #[serde(default, skip_serializing_if = "is_nothing")]
-    pub cost: f64,
-    /// Time the turn was at work, waiting left out.
-    pub ms: u64,
-}
-
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
 fn is_nothing(cost: &f64) -> bool {
     *cost <= 0.0
-}
-
-/// Something that people should know about a turn that went on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warning {
-    /// The hook it is about.
-    pub hook: Option<Text>,
-    /// What happened, for people.
-    pub text: Text,
-    /// What happened, for programs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Cause>,
 }
 
 /// Why a turn ended as it did, or what a warning is about, for programs: the text beside it is for people and may change.

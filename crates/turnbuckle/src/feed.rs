@@ -1,6 +1,7 @@
 //! The event feed: log and live events in one order, and the view that people have of them.
 
 mod event_feed;
+mod held;
 pub mod projection;
 mod queue;
 mod ring;
@@ -9,8 +10,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-pub(crate) use event_feed::EventFeed;
 pub use event_feed::{Delivery, Subscription};
+pub(crate) use event_feed::{EventFeed, Look};
 pub(crate) use queue::Queue;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

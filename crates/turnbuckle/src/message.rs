@@ -1,8 +1,9 @@
 //! What goes to a model and comes back: content, messages, replies.
 
+use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::id::CallId;
@@ -10,7 +11,7 @@ use crate::id::CallId;
 /// Text that many places share: the log, the context, viewers.
 pub type Text = Arc<str>;
 
-/// One piece of content.
+/// One piece of content. What is not text stands behind a pointer: most parts are text, and each has room for the largest kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -21,52 +22,73 @@ pub enum Part {
         text: Text,
     },
     /// What the model thought aloud before it answered.
-    Thinking {
-        /// The thought.
-        text: Text,
-        /// The provider's proof that it is unchanged; sent back as it came.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        signature: Option<Text>,
-    },
+    Thinking(Arc<Thought>),
     /// A picture, inline or by address.
-    Image {
-        /// For example `image/png`.
-        media_type: Text,
-        /// Base64, if inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<Text>,
-        /// Where it is, if not inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        url: Option<Text>,
-    },
+    Image(Arc<Image>),
     /// A document, inline or by address.
-    File {
-        /// For example `application/pdf`.
-        media_type: Text,
-        /// The name that people see.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        name: Option<Text>,
-        /// Base64, if inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<Text>,
-        /// Where it is, if not inline.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        url: Option<Text>,
-    },
+    File(Arc<File>),
     /// Something only the provider reads: a sealed thought, a tool that its host ran and what came of it. Kept in its place
     /// and sent back to the same provider as it came; others never see it.
-    Provider {
-        /// Whose it is: the wire it came over, for example `anthropic`.
-        provider: Text,
-        /// As it came.
-        block: Arc<Value>,
-    },
+    Provider(Arc<ProviderBlock>),
+}
+
+/// What a model thought aloud.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thought {
+    /// The thought.
+    pub text: Text,
+    /// The provider's proof that it is unchanged; sent back as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Text>,
+}
+
+/// A picture, inline or by address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// For example `image/png`.
+    pub media_type: Text,
+    /// Base64, if inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Text>,
+    /// Where it is, if not inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Text>,
+}
+
+/// A document, inline or by address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// For example `application/pdf`.
+    pub media_type: Text,
+    /// The name that people see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text>,
+    /// Base64, if inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Text>,
+    /// Where it is, if not inline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Text>,
+}
+
+/// Something only the provider reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProviderBlock {
+    /// Whose it is: the wire it came over, for example `anthropic`.
+    pub provider: Text,
+    /// As it came.
+    pub block: Arc<Value>,
 }
 
 impl Part {
     /// A text part.
     pub fn text(text: impl Into<Text>) -> Self {
         Self::Text { text: text.into() }
+    }
+
+    /// A thought that nobody signed.
+    pub fn thinking(text: impl Into<Text>) -> Self {
+        Thought { text: text.into(), signature: None }.into()
     }
 
     /// The text of a text part.
@@ -78,33 +100,80 @@ impl Part {
     }
 }
 
+impl From<Thought> for Part {
+    fn from(thought: Thought) -> Self {
+        Self::Thinking(Arc::new(thought))
+    }
+}
+impl From<Image> for Part {
+    fn from(image: Image) -> Self {
+        Self::Image(Arc::new(image))
+    }
+}
+impl From<File> for Part {
+    fn from(file: File) -> Self {
+        Self::File(Arc::new(file))
+    }
+}
+impl From<ProviderBlock> for Part {
+    fn from(block: ProviderBlock) -> Self {
+        Self::Provider(Arc::new(block))
+    }
+}
+
 /// Parts in order; immutable and cheap to clone.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(from = "Vec<Part>")]
-pub struct Content(Arc<[Part]>);
+pub struct Content(Parts);
+
+/// A single part needs no list: most contents are one text.
+#[derive(Clone, PartialEq)]
+enum Parts {
+    One(Part),
+    /// None, or more than one. All that are empty share one allocation: a reply that only calls tools says nothing.
+    Many(Arc<[Part]>),
+}
 
 impl Content {
     /// Its parts.
     pub fn parts(&self) -> &[Part] {
-        &self.0
+        match &self.0 {
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
     }
 
     /// Whether there is nothing to say: no part, or only blank text.
     pub fn is_blank(&self) -> bool {
-        self.0.iter().all(|part| part.as_text().is_some_and(|text| text.trim().is_empty()))
+        self.parts().iter().all(|part| part.as_text().is_some_and(|text| text.trim().is_empty()))
     }
 
     /// All text parts, one after the other.
     pub fn text(&self) -> String {
-        self.0.iter().filter_map(Part::as_text).collect()
+        self.parts().iter().filter_map(Part::as_text).collect()
     }
 
     /// Both, in order.
     pub fn followed_by(&self, more: &[Part]) -> Self {
-        self.0.iter().chain(more).cloned().collect()
+        self.parts().iter().chain(more).cloned().collect()
     }
 }
 
+impl Default for Content {
+    fn default() -> Self {
+        Self(Parts::Many(Arc::default()))
+    }
+}
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Content").field(&self.parts()).finish()
+    }
+}
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.parts().serialize(serializer)
+    }
+}
 impl From<&str> for Content {
     fn from(text: &str) -> Self {
         Part::text(text).into()
@@ -117,18 +186,21 @@ impl From<String> for Content {
 }
 impl From<Part> for Content {
     fn from(part: Part) -> Self {
-        Self(Arc::new([part]))
+        Self(Parts::One(part))
     }
 }
 impl From<Vec<Part>> for Content {
-    fn from(parts: Vec<Part>) -> Self {
-        // All that are empty share one allocation: a reply that only calls tools says nothing.
-        if parts.is_empty() { Self::default() } else { Self(parts.into()) }
+    fn from(mut parts: Vec<Part>) -> Self {
+        match parts.len() {
+            0 => Self::default(),
+            1 => parts.pop().map_or_else(Self::default, Self::from),
+            _ => Self(Parts::Many(parts.into())),
+        }
     }
 }
 impl FromIterator<Part> for Content {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
-        Self(parts.into_iter().collect())
+        parts.into_iter().collect::<Vec<_>>().into()
     }
 }
 
@@ -293,4 +365,47 @@ pub struct Injection {
     pub content: Content,
     /// Its size, estimated.
     pub tokens: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A conversation in memory has a part for most of its events, and each has room for the largest kind.
+    #[test]
+    fn a_part_takes_little_room() {
+        assert!(size_of::<Part>() <= 24, "{}", size_of::<Part>());
+    }
+
+    #[test]
+    fn contents_of_the_same_parts_are_the_same_however_they_were_made() {
+        let (a, b) = (Part::text("a"), Part::text("b"));
+        let one = Content::from("a");
+        assert_eq!([Content::from(vec![a.clone()]), [a.clone()].into_iter().collect()], [one.clone(), one.clone()]);
+        assert_eq!(Content::default().followed_by(std::slice::from_ref(&a)), one);
+        assert_eq!(one.followed_by(std::slice::from_ref(&b)), Content::from(vec![a.clone(), b]));
+        assert_eq!((Content::from(Vec::new()), one.parts()), (Content::default(), &[a][..]));
+        for json in
+            [r#"[]"#, r#"[{"type":"text","text":"a"}]"#, r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#]
+        {
+            let content: Content = serde_json::from_str(json).unwrap();
+            assert_eq!(serde_json::to_string(&content).unwrap(), json);
+        }
+        assert!(size_of::<Content>() <= 24, "{}", size_of::<Content>());
+    }
+
+    #[test]
+    fn a_part_is_one_object_whatever_it_holds() {
+        for json in [
+            r#"{"type":"text","text":"t"}"#,
+            r#"{"type":"thinking","text":"t"}"#,
+            r#"{"type":"thinking","text":"t","signature":"s"}"#,
+            r#"{"type":"image","media_type":"image/png","data":"AA=="}"#,
+            r#"{"type":"file","media_type":"a/b","name":"n","url":"u"}"#,
+            r#"{"type":"provider","provider":"p","block":{"type":"sealed"}}"#,
+        ] {
+            let part: Part = serde_json::from_str(json).unwrap();
+            assert_eq!(serde_json::to_string(&part).unwrap(), json);
+        }
+    }
 }

@@ -218,7 +218,7 @@ impl Request {
 
     /// Whether it has nothing but text: what a picture costs says nothing about the tokens of a text.
     pub(crate) fn is_text(&self) -> bool {
-        let is_text = |part: &Part| matches!(part, Part::Text { .. } | Part::Thinking { .. });
+        let is_text = |part: &Part| matches!(part, Part::Text { .. } | Part::Thinking(_));
         self.messages.iter().all(|message| message.content().parts().iter().all(is_text))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::event::{Cause, Event, EventKind, Outcome, TurnEnded, Warning};
+use crate::event::{Cause, EndDetails, Event, EventKind, Outcome, TurnEnded, Warning};
 use crate::feed::projection::Pending;
 use crate::id::{ConversationId, TurnId};
 use crate::message::{Reply, Text, Usage};
@@ -63,12 +63,12 @@ impl TurnReport {
             actor,
             permission_mode,
             outcome: ended.outcome,
-            reason: ended.reason.clone(),
-            cause: ended.cause.clone(),
-            by: ended.by.clone(),
+            reason: ended.reason().cloned(),
+            cause: ended.cause().cloned(),
+            by: ended.by().cloned(),
             reply,
-            result: ended.result.clone(),
-            warnings: ended.warnings.clone(),
+            result: ended.result().cloned(),
+            warnings: ended.warnings().to_vec(),
             model_calls: ended.model_calls,
             usage: ended.usage,
             cost: ended.cost,
@@ -132,17 +132,15 @@ impl TurnReport {
     /// The report of a turn that waits in a conversation that ends now.
     pub(crate) fn waiting(of: ReportOf, pending: Vec<Pending>) -> Self {
         let calls: Vec<&str> = pending.iter().map(|pending| pending.call.as_str()).collect();
+        let reason = Some(format!("it waits for an answer to {}", calls.join(", ")).into());
         let ended = TurnEnded {
             outcome: Outcome::Cancelled,
-            reason: Some(format!("it waits for an answer to {}", calls.join(", ")).into()),
-            cause: None,
-            by: None,
-            result: None,
-            warnings: Vec::new(),
+            details: EndDetails { reason, ..EndDetails::default() }.boxed(),
             model_calls: 0,
             usage: Usage::default(),
             cost: 0.0,
             ms: 0,
+            agent: None,
         };
         Self { pending, ..Self::new(of, &ended, None) }
     }
@@ -161,11 +159,11 @@ pub(crate) struct ReportOf {
 pub(crate) fn last_reply(log: &[Arc<Event>], turn: &TurnId) -> Option<Arc<Reply>> {
     let of_turn = log.iter().rev().filter(|event| event.turn == *turn);
     let mut replies = of_turn.filter_map(|event| match &event.kind {
-        EventKind::AssistantMessage { content, stop_reason, usage, object, model, .. } => Some(Reply {
+        EventKind::AssistantMessage { content, stop_reason, usage, extras, model, .. } => Some(Reply {
             content: content.clone(),
             stop_reason: *stop_reason,
             usage: *usage,
-            object: object.clone(),
+            object: extras.as_ref().and_then(|extras| extras.object.clone()),
             model: model.clone(),
             ..Reply::default()
         }),

@@ -29,7 +29,7 @@ pub use calibration::Calibration;
 pub use deletion::{Act, ActKind, Deletion, Hold, PurgeLimits, Purged, STORE_FILES, Tombstone};
 pub use error::StoreError;
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
-pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector};
+pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector, PartialSummary};
 pub use message_key::{KeyedMessage, MessageKey};
 pub use private_file::{PrivateFile, PrivateFileError};
 pub use scratch::{ApprovedReply, PendingReply, Regeneration, Scratch};

@@ -28,6 +28,9 @@ pub struct Summary {
     /// What users said in the turns it covers, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<KeptMessage>,
+    /// How many messages of users there is no room for, not even for a short quotation: in all turns it covers.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unquoted: u32,
     /// What hooks want to be kept word for word, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Text>,
@@ -54,6 +57,10 @@ pub struct KeptMessage {
     /// How many bytes of it are missing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 fn is_zero(bytes: &u64) -> bool {

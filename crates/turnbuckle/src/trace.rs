@@ -254,11 +254,11 @@ impl Tracer {
     }
 
     fn ended(&mut self, ended: &TurnEnded) {
-        let by = ended.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let by = ended.by().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = ended.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
         let cost = if ended.cost > 0.0 { format!(" (${:.4})", ended.cost) } else { String::new() };
         self.line("end", format!("{}{by}{reason}{cost}", ended.outcome));
-        for warning in &ended.warnings {
+        for warning in ended.warnings() {
             let hook = warning.hook.as_ref().map(|hook| format!("{hook}: ")).unwrap_or_default();
             self.line("warning", format!("{hook}{}", warning.text));
         }
@@ -279,6 +279,10 @@ impl Tracer {
             ..
         } = live
         {
+            let opened = self.log.get(self.turn).map_or(u64::MAX, |event| event.seq);
+            let ended = left_out.iter().filter(|steps| steps.first() < opened);
+            let known = |first: u64| self.left_out.iter().find(|one| one.first() == first).map_or(0, |one| one.steps);
+            let ended_steps = ended.map(|steps| steps.steps.saturating_sub(known(steps.first()))).sum();
             let cut = Cut {
                 turn: TurnId::from(""),
                 made_at: 0,
@@ -288,6 +292,7 @@ impl Tracer {
                 results: *results,
                 calls: *calls,
                 steps: *steps,
+                ended_steps,
                 left_out: left_out.clone(),
                 before: *before,
                 after: *after,
@@ -395,8 +400,7 @@ mod tests {
             content: "4".into(),
             stop_reason: Default::default(),
             usage: Default::default(),
-            object: None,
-            annotations: None,
+            extras: None,
         };
         let log = [event(1, 0, user("2+2?")), event(2, 1240, reply), event(3, 9000, user("thanks"))];
         let lines = "accept    \"2+2?\"\nbuild     1 message\ncall      \"4\" (1.2 s)\naccept    \"thanks\"\n";

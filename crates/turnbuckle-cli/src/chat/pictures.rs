@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use base64::Engine as _;
-use turnbuckle::message::{Content, Part};
+use turnbuckle::message::{Content, Image, Part};
 
 /// The largest picture, and how many a message may have.
 const LARGEST: u64 = 5 * 1024 * 1024;
@@ -24,7 +24,7 @@ pub(super) fn attach(text: &str, folder: &Path) -> (Content, Vec<String>) {
         }
         match read(&folder.join(name)) {
             Ok(Some((media_type, data))) => {
-                parts.push(Part::Image { media_type: media_type.into(), data: Some(data.into()), url: None });
+                parts.push(Image { media_type: media_type.into(), data: Some(data.into()), url: None }.into());
             }
             // Words about a picture that is not there are words.
             Ok(None) => {}
@@ -66,7 +66,7 @@ mod tests {
         std::fs::write(folder.path().join("b.png"), "text").unwrap();
         let (content, remarks) = attach("compare @a.png, 'b.png' and c.png", folder.path());
         assert_eq!(content.parts().len(), 2);
-        assert!(matches!(&content.parts()[1], Part::Image { media_type, .. } if **media_type == *"image/png"));
+        assert!(matches!(&content.parts()[1], Part::Image(image) if *image.media_type == *"image/png"));
         assert_eq!(remarks, ["b.png is not sent: it is no picture of a known kind"]);
         assert_eq!(content.text(), "compare @a.png, 'b.png' and c.png");
     }

@@ -281,7 +281,7 @@ impl View {
                 self.cards.clear();
                 self.end_reply();
                 self.show_lines(shown);
-                if let Some(result) = &ended.result {
+                if let Some(result) = ended.result() {
                     let text = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
                     self.say("result", Tone::Plain, &text);
                 }

@@ -1,5 +1,6 @@
 //! Whether contexts can be kept within their budget.
 
+use turnbuckle::message::Usage;
 use wildmatch::WildMatch;
 
 use crate::assemble::Prepared;
@@ -8,10 +9,11 @@ use crate::problem::Problem;
 /// Bytes of text that a token of English prose has, about: what a request of so many tokens can come to.
 const BYTES_OF_TOKEN: u64 = 4;
 
-/// System prompt and tools that leave no room, an audit that cannot hold a request, and retention of tools that there are not.
+/// System prompt and tools that leave no room, an audit that cannot hold a request, a budget without prices, and retention of tools that there are not.
 pub(super) fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     let Some(agent) = &prepared.agent else { return Vec::new() };
-    let mut found: Vec<Problem> = no_room(prepared).into_iter().chain(small_audit(prepared)).collect();
+    let problems = [no_room(prepared), small_audit(prepared), no_prices(prepared)];
+    let mut found: Vec<Problem> = problems.into_iter().flatten().collect();
     let retentions = prepared.config.context.tool_results.iter().flat_map(|part| &part.value.by_tool);
     for (tools, _) in retentions {
         let pattern = WildMatch::new(&tools.value);
@@ -21,6 +23,18 @@ pub(super) fn suspicions(prepared: &Prepared) -> Vec<Problem> {
         }
     }
     found
+}
+
+/// What a model costs whose prices nobody knows is counted as nothing.
+fn no_prices(prepared: &Prepared) -> Option<Problem> {
+    let most = prepared.config.limits.max_cost.as_ref().filter(|most| most.value > 0.0)?;
+    let usage = Usage { input: 1_000, output: 1_000, ..Usage::default() };
+    if prepared.agent.as_ref()?.model().price(&usage).is_some() {
+        return None;
+    }
+    let what =
+        "`max_cost` in [limits] bounds nothing: the prices of the model are not known, so its calls count as free";
+    Some(Problem::warning(what).at(&most.place).hint("add it to the file of TURNBUCKLE_PRICES, or set `max_tokens`"))
 }
 
 /// An audit that is smaller than one request has lost a part of it by the time that it is recorded.

@@ -123,8 +123,7 @@ impl ContextPart {
                 found.push(Problem::warning(what).at(&named.place).hint("add \"window\""));
             }
             (None, Some(_)) => {
-                let what = "`reducers` in [context] cannot make an open turn smaller: one that reads more than a context holds \
-                            fails";
+                let what = "`reducers` in [context] cannot make results smaller: a turn fails if those of one reply do not fit";
                 found.push(Problem::warning(what).at(&named.place).hint("add \"tool_results\""));
             }
             (Some(results), Some(window)) if window < results => {

@@ -51,6 +51,11 @@ pub(crate) fn load_to_delete(common: &Common, gate: Gate) -> Loaded {
     load_with(common, gate, understand_to_delete)
 }
 
+/// Only `[serve]`, for a server that runs.
+pub(crate) fn load_serve(common: &Common, gate: Gate) -> Loaded {
+    load_with(common, gate, understand_serve)
+}
+
 fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     // A command that goes on with what another one began leaves out what that one left out.
     let given = gate.options();
@@ -359,6 +364,11 @@ fn understand_to_delete(source: &Source, root: DeTable<'_>) -> Config {
 
 fn understand_without_agent(source: &Source, root: DeTable<'_>) -> Config {
     without_agent(Section::root(source, root))
+}
+
+fn understand_serve(source: &Source, root: DeTable<'_>) -> Config {
+    let mut root = Section::root(source, root);
+    Config { serve: root.section("serve").map(ServePart::read).unwrap_or_default(), ..Config::default() }
 }
 
 fn without_agent(mut root: Section<'_>) -> Config {

@@ -27,7 +27,9 @@ pub(crate) use access::{AccessPart, ApprovePart};
 pub(crate) use agents::{MOST_AGENTS, SubAgentPart};
 pub(crate) use context::ContextPart;
 pub(crate) use hooks::{HookPart, HookSettings, MOST_HOOKS, SideStores, open_model};
-pub(crate) use load::{CannotTell, above_of_another, actor_named_in, load, load_to_delete, load_without_agent};
+pub(crate) use load::{
+    CannotTell, above_of_another, actor_named_in, load, load_serve, load_to_delete, load_without_agent,
+};
 pub(crate) use mcp::{MCP_JSON, McpEndpoint, McpPart, commands_of_json};
 pub(crate) use nearest::nearest;
 pub(crate) use scope::ScopePart;

@@ -39,6 +39,7 @@ pub(crate) struct ServePart {
 #[derive(Debug)]
 pub(crate) struct TokenPart {
     pub(crate) token: Token,
+    place: Place,
 }
 
 impl ServePart {
@@ -60,8 +61,26 @@ impl ServePart {
             body_bytes: counted(&mut section, "body_bytes"),
             tokens: section.sections("tokens").map(|tokens| tokens.into_iter().filter_map(TokenPart::read).collect()),
         };
+        part.check_tokens(&section);
         section.finish();
         part
+    }
+
+    /// A text can be the token of one user only: which of two was meant is not known.
+    fn check_tokens(&self, section: &Section<'_>) {
+        let tokens = self.tokens.as_deref().unwrap_or_default();
+        for (place, part) in tokens.iter().enumerate() {
+            let Some(first) = tokens[..place].iter().find(|first| first.token.has_text_of(&part.token)) else {
+                continue;
+            };
+            let (user, other) = (part.token.user(), first.token.user());
+            let what = format!(
+                "the token of {user} is the one of {other}, too: {} is there twice",
+                section.named("tokens.sha256")
+            );
+            let hint = "make another token: `openssl rand -hex 32` prints one; roles of one user stand in one list";
+            section.source().tell(Problem::error(what).at(&part.place).hint(hint));
+        }
     }
 
     /// With the server's defaults where nothing is said.
@@ -144,6 +163,7 @@ impl TokenPart {
         let (sha256, user, roles) = (section.string("sha256"), section.string("user"), section.roles("roles"));
         let sha256 = section.required("sha256", "\"the output of: printf %s TOKEN | sha256sum\"", sha256);
         let user = section.required("user", "\"ann\"", user);
+        let place = sha256.as_ref().map(|found| found.place.clone());
         let tell = |what: String, hint: &str, place: &Place| {
             section.source().tell(Problem::error(what).at(place).hint(hint));
         };
@@ -168,7 +188,7 @@ impl TokenPart {
         });
         let roles: Vec<String> = roles.iter().flat_map(|roles| &roles.value).map(|role| role.value.clone()).collect();
         section.finish();
-        Some(Self { token: roles.into_iter().fold(token?, Token::role) })
+        Some(Self { token: roles.into_iter().fold(token?, Token::role), place: place? })
     }
 }
 

@@ -65,6 +65,13 @@ const CHECKERS: &[&str] = &[
     "just test",
 ];
 
+/// In what `lint` does not do the same as a handler: some of it makes a gate weaker.
+const DIFFERENCES: &str = "\
+# Here it runs only if files were touched in the turn. If it refuses a stop twice in the same words with nothing done in between,
+# the second time is overruled; there it may refuse up to 8 times. If it cannot be run or takes too long the turn fails; there a
+# check that takes too long is passed over.
+";
+
 /// The kind of handlers that do not run here.
 const AGENT: &str = "agent";
 
@@ -116,7 +123,7 @@ fn written(settings: &ClaudeSettings, notes: &[String]) -> String {
         // There a program that cannot be run refuses the stop as well, so here its failure blocks. The event is the main agent's.
         let fixed = "pass_files = false\nmain_agent_only = true\non_failure = \"block\"";
         text.push_str(&format!(
-            "# {}: {}\n# Here it runs only if files were touched in the turn.\n[[hooks]]\nuse = \"lint\"\nname = {}\nrun = {}\n{fixed}\ntimeout = \"{}ms\"\n\n",
+            "# {}: {}\n{DIFFERENCES}[[hooks]]\nuse = \"lint\"\nname = {}\nrun = {}\n{fixed}\ntimeout = \"{}ms\"\n\n",
             handler.event.name(),
             one_line(&command),
             quoted(&format!("lint-{}", replaced.len() + 1)),
@@ -216,6 +223,12 @@ mod tests {
             ("./check.sh || exit 2", None),
         ] {
             let (_folder, settings) = settings(command);
+            let text = written(&settings, &[]);
+            assert_eq!(
+                run.is_some(),
+                text.contains("twice in the same words") && text.contains("turn fails"),
+                "{text}"
+            );
             assert_eq!(checker(&settings.handlers[0]).map(|(_, run)| run).as_deref(), run, "{command}");
         }
     }

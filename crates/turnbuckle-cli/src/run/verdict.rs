@@ -125,7 +125,9 @@ fn after_failure(cause: Option<&Cause>, reason: &str) -> String {
             "let the hook add less, give it `max_tokens` and what finds no room is left out, or raise `injection_reserve` \
              in [limits]"
         }
-        Some(Cause::ContextTooLarge { .. }) => "send less, or raise `context_tokens` in [limits]",
+        Some(Cause::ContextTooLarge { .. }) => {
+            "send less, or raise `context_tokens` in [limits]; `turnbuckle check` says if system prompt and tools take too much of it"
+        }
         Some(Cause::Model { error: ModelErrorKind::ScriptExhausted, .. }) => {
             "add replies to the script, or set its `on_exhausted`"
         }

@@ -142,7 +142,7 @@ fn troubles(told: &FeedEvent) -> Vec<(Text, String)> {
                     Some(Cause::Overruled { hook }) => Some((hook.clone(), format!("was {}", warning.text))),
                     _ => None,
                 };
-                ended.warnings.iter().filter_map(overruled).collect()
+                ended.warnings().iter().filter_map(overruled).collect()
             }
             _ => Vec::new(),
         },

@@ -17,6 +17,8 @@ use super::{Line, Shown, Tone};
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
     tools: usize,
+    /// The seq of the event that ended the last turn.
+    ended: u64,
     /// In the context of the next model call, as far as the log tells.
     messages: usize,
     /// By call: its tool, and the call as it is shown with its result.
@@ -55,6 +57,9 @@ impl Fold {
     }
 
     fn event(&mut self, event: &Event) -> Vec<Shown> {
+        if matches!(event.kind, EventKind::TurnEnded(_)) {
+            self.ended = event.seq;
+        }
         match &event.kind {
             EventKind::UserMessage { content, .. } => {
                 self.messages += 1;
@@ -120,8 +125,8 @@ impl Fold {
     fn ended(&mut self, ended: &TurnEnded) -> Vec<Shown> {
         self.said = None;
         let tone = if ended.outcome == Outcome::Completed { Tone::Good } else { Tone::Bad };
-        let by = ended.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        let reason = ended.reason.as_ref().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
+        let by = ended.by().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = ended.reason().map(|reason| format!(": {}", few_lines(reason))).unwrap_or_default();
         let calls = count(ended.model_calls as usize, "model call");
         let tokens = match ended.usage.total() {
             0 => String::new(),
@@ -140,7 +145,7 @@ impl Fold {
             let feedback = feedback.map(|text| format!("; it refused with: {}", brief(text))).unwrap_or_default();
             line("warning", Tone::Hook, format!("{hook}{}{feedback}", few_lines(&warning.text)))
         };
-        ended.warnings.iter().map(warned).chain([line("end", tone, end)]).collect()
+        ended.warnings().iter().map(warned).chain([line("end", tone, end)]).collect()
     }
 
     fn live(&mut self, live: &LiveEvent) -> Vec<Shown> {
@@ -149,17 +154,21 @@ impl Fold {
                 let text = format!("{}, {}", count(self.messages, "message"), count(self.tools, "tool"));
                 one("build", Tone::Dim, text)
             }
-            LiveEvent::Compacted { turns, results, calls, steps, before, after, messages, .. } => {
+            LiveEvent::Compacted { turns, results, calls, steps, left_out, before, after, messages, .. } => {
                 self.messages = usize::try_from(*messages).unwrap_or(usize::MAX);
+                let is_of_this_turn = left_out.iter().all(|steps| steps.first() > self.ended);
+                let whose = if is_of_this_turn { " of this turn" } else { "" };
+                let some = |number: u32, what: &str| (number > 0).then(|| count(number as usize, what));
+                let gone = [some(*turns, "turn"), some(*steps, "step").map(|steps| steps + whose)];
+                let smaller = [some(*results, "result"), some(*calls, "call")];
+                let done = |what: [Option<String>; 2], how: &str| {
+                    let what: Vec<String> = what.into_iter().flatten().collect();
+                    if what.is_empty() { String::new() } else { format!("{} {how}, ", what.join(" and ")) }
+                };
                 let text = format!(
-                    "the context was too large: {}{} left out, {}{} shortened, {before} tokens became {after}; {} {} left",
-                    count(*turns as usize, "turn"),
-                    match steps {
-                        0 => String::new(),
-                        steps => format!(" and {} of this turn", count(*steps as usize, "step")),
-                    },
-                    count(*results as usize, "result"),
-                    if *calls > 0 { format!(" and {}", count(*calls as usize, "call")) } else { String::new() },
+                    "the context was too large: {}{}{before} tokens became {after}; {} {} left",
+                    done(gone, "left out"),
+                    done(smaller, "shortened"),
                     count(self.messages, "message"),
                     if self.messages == 1 { "is" } else { "are" },
                 );

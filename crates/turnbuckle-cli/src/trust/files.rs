@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -89,6 +90,9 @@ pub(super) struct FileReader<'a> {
 struct Spent {
     lookups: usize,
     bytes: u64,
+    /// Paths with all links resolved, by what they were looked for as: commands of one section name much the same. By the text, because
+    /// `a/` is equal to `a` as a path, and is no file.
+    found: HashMap<OsString, Option<PathBuf>>,
     /// By the path that all links are resolved in.
     digests: HashMap<PathBuf, String>,
 }
@@ -157,8 +161,17 @@ impl<'a> FileReader<'a> {
     /// The path with all links resolved. A name that is too long, or leads through a file, is no file either.
     fn find(&self, path: &Path) -> Result<Option<PathBuf>, FileError> {
         let mut spent = self.spent.borrow_mut();
+        if let Some(known) = spent.found.get(path.as_os_str()) {
+            return Ok(known.clone());
+        }
         spent.lookups += 1;
-        if spent.lookups > MOST_LOOKUPS { Err(FileError::TooMany) } else { Ok(path.canonicalize().ok()) }
+        if spent.lookups > MOST_LOOKUPS {
+            return Err(FileError::TooMany);
+        }
+        // Most names are of no file: one call says so, where resolving links asks about each folder above.
+        let real = path.exists().then(|| path.canonicalize().ok()).flatten();
+        spent.found.insert(path.as_os_str().to_owned(), real.clone());
+        Ok(real)
     }
 
     fn state_of(&self, real: &Path) -> Result<Option<FileState>, FileError> {

@@ -13,6 +13,7 @@ mod hook_databases;
 mod items;
 mod options;
 mod records;
+mod shared_check;
 mod show;
 pub(crate) mod stores;
 mod words;
@@ -37,8 +38,9 @@ use crate::confirm;
 use crate::problem::Problem;
 use crate::project::Project;
 use changes::{FileChange, changed_files};
-use files::FileReader;
+use files::{FileError, FileReader};
 use items::{ItemError, Surroundings};
+use shared_check::SharedCheck;
 
 /// How a project's file stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,6 +201,11 @@ fn accepted(folder: &Path) -> Result<Option<AcceptedProject>, RecordError> {
     Records::open()?.project(folder)
 }
 
+/// The file that says what was accepted of the project in `folder`; it need not be there. `None` if nothing can be noted.
+pub(crate) fn record_file(folder: &Path) -> Option<PathBuf> {
+    Records::open().ok().map(|records| records.project_file(folder))
+}
+
 /// The items of the project in `folder` that were accepted, as they were then.
 fn accepted_items(folder: &Path) -> Vec<AcceptedItem> {
     known_items(&accepted(folder)).to_vec()
@@ -319,7 +326,7 @@ fn program_checks(items: &[Item], folder: &Path, since: Since) -> ProgramChecks 
         }
         let (commands, accepted, folder) = (item.commands.clone(), item.files.clone(), folder.to_owned());
         let scripts: Vec<PathBuf> = accepted.keys().cloned().collect();
-        let check: ProgramCheck = std::sync::Arc::new(move || {
+        let files_now = move || {
             let reader = FileReader::new(&folder);
             let mut now = files::Files::new();
             for command in &commands {
@@ -330,13 +337,18 @@ fn program_checks(items: &[Item], folder: &Path, since: Since) -> ProgramChecks 
                     now.insert(path.clone(), state);
                 }
             }
+            Ok(now)
+        };
+        let shared = SharedCheck::new(move || {
+            let now = files_now().map_err(|error: FileError| error.to_string())?;
             let changed = now.iter().find(|(path, state)| accepted.get(*path) != Some(state));
             let gone = accepted.keys().find(|path| !now.contains_key(*path));
             match changed.map(|(path, _)| path).or(gone) {
                 None => Ok(()),
-                Some(path) => Err(since.told(path, accepted.contains_key(path)).into()),
+                Some(path) => Err(since.told(path, accepted.contains_key(path))),
             }
         });
+        let check: ProgramCheck = std::sync::Arc::new(move || Ok(shared.ask()?));
         // Of `mcp_json` there is one, which stands in no list.
         match (item.index, item.keys.as_slice()) {
             (Some(index), _) => Some(((item.section.clone(), index), check)),

@@ -131,7 +131,7 @@ impl Records {
         Ok(())
     }
 
-    fn project_file(&self, folder: &Path) -> PathBuf {
+    pub(super) fn project_file(&self, folder: &Path) -> PathBuf {
         self.folder.join(PROJECTS).join(format!("{}.json", digest::of_path(folder)))
     }
 

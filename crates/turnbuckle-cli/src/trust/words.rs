@@ -5,9 +5,10 @@
 //! text is read again from the start of each line (a quote in a here-document must not hide what follows), with and without
 //! comments, and is cut at every sign that means something to some shell. A name that is no file of the project costs nothing.
 //!
-//! Only one thing is left out: a word that a shell, or a command such as `tee`, does nothing with but write to it. A hook that
-//! writes a log would otherwise change its own acceptance with each run.
+//! Only one thing is left out: a word that a shell, or a command such as `tee`, does nothing with but write to it, and a word that
+//! is only read of what is written there. A hook that writes a log would otherwise change its own acceptance with each run.
 
+mod read_back;
 mod reader;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use read_back::read_back;
 use reader::{Reading, Token, targets, tokens};
 
 /// The most bytes of one command, and the most lines: each line is a place to read from, so this bounds the work.
@@ -148,7 +150,7 @@ impl Names {
         if self.used.len() > MOST_NAMES { Err(WordError::ManyNames) } else { Ok(()) }
     }
 
-    /// The places in the line that are only written to.
+    /// The places in the line that are only written to, and those at which the same is read.
     fn left_out(&mut self, line: &str, read_by: Text) -> Result<Vec<Range<usize>>, WordError> {
         let Text::Shell { may_write } = read_by else { return Ok(Vec::new()) };
         let targets = targets(line)?;
@@ -157,7 +159,11 @@ impl Names {
             return Ok(Vec::new());
         }
         let counts = |token: &Token| is_plain(&line[token.range.clone()]) && (may_write || token.follows_sign);
-        Ok(targets.into_iter().filter(counts).map(|token| token.range).collect())
+        let targets: Vec<Token> = targets.into_iter().filter(counts).collect();
+        let read = if may_write { read_back(line, &targets)? } else { Vec::new() };
+        let mut places: Vec<Range<usize>> = targets.into_iter().map(|token| token.range).chain(read).collect();
+        places.sort_by_key(|place| place.end);
+        Ok(places)
     }
 
     /// A word, or those that bash makes of it: `{a,b}.sh`.

@@ -84,6 +84,19 @@ test("at a width of 320 pixels nothing scrolls sideways and axe-core finds nothi
   assert.deepEqual(found, []);
 });
 
+test("a form that a model made, with a name and choices of any length, does not scroll at 320 pixels", async (t) => {
+  const choices = { type: "array", title: long, items: { enum: [long, "b"] } };
+  const properties = { [long]: { type: "string", description: long }, choices, one: { enum: [long] }, yes: { type: "boolean", title: long } };
+  const question = { tool_calls: [{ id: "q", name: "ask_human", arguments: { question: "What?", schema: { type: "object", properties } } }] };
+  const server = await serve(t, { replies: [question] });
+  const page = await open(t, { viewport: { width: 320, height: 640 }, isMobile: true, hasTouch: true });
+  await begin(page, server);
+  await say(page, "go");
+  await page.getByRole("button", { name: "Send the answer" }).waitFor();
+  assert.equal(await overhang(page), 0);
+  assert.deepEqual(await faults(page), []);
+});
+
 test("axe-core finds nothing wrong with the page to log in, also after a wrong token", async (t) => {
   const server = await serve(t, { replies, tokens: { ann: { token: "token-of-ann-1234567890" } } });
   const page = await open(t, { viewport: { width: 320, height: 640 } });

@@ -85,6 +85,28 @@ test("a question is a form made from its schema, and the answer has the types th
   assert.deepEqual(JSON.parse(result.content[0].text), { version: "1.2", count: 3, channel: "beta", sign: true, systems: ["mac"] });
 });
 
+test("a choice is one field, and what is typed for a property with a hidden name arrives as it was typed", async (t) => {
+  const schemas = [
+    { enum: ["yes", "no"] },
+    { type: "object", required: ["n"], properties: { n: { type: "integer", minimum: 1, maximum: 5 }, t: { type: "string", default: "line1\nline2" }, "bad\u202ekey": { type: "string" } } },
+  ];
+  const asks = schemas.map((schema, n) => ({ tool_calls: [{ id: `q${n}`, name: "ask_human", arguments: { question: `Question ${n}?`, schema } }] }));
+  const { server, page } = await asked(t, [...asks, done]);
+  await page.getByLabel("Answer").selectOption("no");
+  await page.getByRole("button", { name: "Send the answer" }).click();
+  await shows(page, "Question 1?");
+  await page.getByLabel(/^n/).fill("9");
+  assert.ok(await page.getByLabel(/^n/).evaluate((field) => field.validity.rangeOverflow));
+  await page.getByLabel(/^n/).fill("3");
+  await page.getByLabel(/key/).fill("typed");
+  await page.getByRole("button", { name: "Send the answer" }).click();
+  await ended(page);
+  const { body } = await server.api("GET", `/v1/conversations/${page.url().split("/").pop()}`);
+  const results = body.messages.filter((event) => event.type === "tool_result").map((event) => event.content[0].text);
+  assert.match(results[0], /no/);
+  assert.deepEqual(JSON.parse(results[1]), { n: 3, t: "line1\nline2", "bad\u202ekey": "typed" });
+});
+
 test("what waits in any conversation is on one page, and can be answered there", async (t) => {
   const { server, page } = await asked(t, [write, done]);
   await shows(page, /May write_file run/);

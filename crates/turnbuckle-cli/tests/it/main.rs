@@ -57,6 +57,8 @@ mod screen;
 mod secrets;
 mod services;
 mod serving;
+mod serving_log;
+mod serving_tokens;
 mod setup;
 mod several;
 mod shell;

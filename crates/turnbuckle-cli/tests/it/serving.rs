@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Child;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -17,6 +18,8 @@ pub(crate) struct Serving {
     pub(crate) address: String,
     /// What it said before it listened.
     pub(crate) said: String,
+    /// What it said since then.
+    later: Arc<Mutex<String>>,
 }
 
 impl Drop for Serving {
@@ -30,7 +33,11 @@ impl Serving {
     pub(crate) fn start(folder: &Folder, more: &[&str]) -> Self {
         let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
         arguments.extend(more);
-        let mut child = folder.command(&arguments).spawn().unwrap();
+        Self::of(folder.command(&arguments).spawn().unwrap())
+    }
+
+    /// One that was started, with its stderr as a pipe.
+    pub(crate) fn of(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         let address = loop {
@@ -43,9 +50,32 @@ impl Serving {
             }
             said += &line;
         };
+        let later = Arc::new(Mutex::new(String::new()));
+        let told = later.clone();
         // What it says later must not fill the pipe.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Self { child, address, said }
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                let mut told = told.lock().unwrap();
+                told.push_str(&line);
+                told.push('\n');
+            }
+        });
+        Self { child, address, said, later }
+    }
+
+    /// What it said since it listens.
+    pub(crate) fn later(&self) -> String {
+        self.later.lock().unwrap().clone()
+    }
+
+    /// Waits until this is so.
+    #[track_caller]
+    pub(crate) fn until_so(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !is_so(self) {
+            assert!(begun.elapsed() < PATIENCE, "{what}: {}", self.later());
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
@@ -83,7 +113,7 @@ impl Serving {
         answer
     }
 
-    fn ask(&self, method: &str, path: &str, header: &str, body: Option<&Value>) -> (u16, Value) {
+    pub(crate) fn ask(&self, method: &str, path: &str, header: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map(ToString::to_string).unwrap_or_default();
         let mut stream = self.open(&format!("{method} {path} HTTP/1.1\r\n{header}"), &body);
         let mut answer = String::new();
@@ -219,7 +249,7 @@ fn tokens_are_taken_over_while_it_runs() {
     assert_eq!(list(""), 401);
 }
 
-fn sha256(text: &str) -> String {
+pub(crate) fn sha256(text: &str) -> String {
     use sha2::Digest as _;
     sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,9 @@
 //! The shell tool in the program: it asks, rules allow, and commands end with the program.
 
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -126,4 +130,22 @@ fn a_standing_approval_covers_this_very_command_and_no_pattern() {
         .says("not for commands");
     folder.run(&["resolve", "a", "c1", "--approve", "--always"]).exits(0);
     folder.run(&["run", "-c", "a", "again"]).exits(0);
+}
+
+#[test]
+fn a_launcher_that_was_told_a_command_runs_nothing_before_the_word_to_begin() {
+    for (word, runs) in [(&[][..], false), (&[0], false), (&[1], true)] {
+        let folder = Folder::foreign();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut launcher = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
+        launcher.arg0("turnbuckle-shell").arg(std::process::id().to_string()).stdin(OwnedFd::from(theirs));
+        let mut launcher = launcher.current_dir(folder.path()).spawn().unwrap();
+        let line = b": > ran\0";
+        ours.write_all(&u32::try_from(line.len()).unwrap().to_le_bytes()).unwrap();
+        ours.write_all(line).unwrap();
+        ours.write_all(word).unwrap();
+        // Whoever made the call is gone.
+        drop(ours);
+        assert_eq!((launcher.wait().unwrap().success(), folder.path().join("ran").exists()), (runs, runs), "{word:?}");
+    }
 }

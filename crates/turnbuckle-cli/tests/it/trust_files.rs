@@ -20,6 +20,8 @@ fn a_hook_that_writes_what_its_command_names_is_accepted_once() {
         "date 2>&1 | tee -a lint.log; true",
         "touch stamp; date +%N > x",
         "cd logs && date +%N | tee -a log",
+        "date +%N >> hooks.log; tail -1 hooks.log",
+        "date +%N > out; test -s out || { cat out >&2; exit 2; }",
     ] {
         let folder = Folder::cloned(r#"{ "text": "hi" }, { "text": "hi" }"#, &hook("stop", run));
         std::fs::create_dir(folder.path().join("logs")).unwrap();

@@ -300,4 +300,31 @@ fn steps_that_a_long_turn_left_out_are_told_by_why_find_the_page_trace_and_show(
     folder.run(&["why", "m", "--html", "window.html"]).exits(0);
     let page = std::fs::read_to_string(folder.path().join("window.html")).unwrap();
     assert!(page.contains("a note stands in their place") && page.contains("✂"));
+    // 121 bars of 7 pixels and 1 between two.
+    assert!(page.contains("min-width:967px;max-width:967px"), "a turn is as wide as its bars");
+}
+
+#[test]
+fn what_a_hook_adds_to_one_call_is_shown_at_that_call() {
+    let list =
+        |n: usize| format!(r#"{{ "tool_calls": [{{ "id": "c{n}", "name": "list_files", "arguments": {{}} }}] }}"#);
+    let write =
+        r#"{ "tool_calls": [{ "id": "w", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } }] }"#;
+    let replies = [list(1), write.to_owned(), list(2), r#"{ "text": "done" }"#.to_owned()].join(", ");
+    let folder = Folder::with_config(&replies, "[[hooks]]\nuse = \"claude\"\n");
+    // The handler speaks while the second call's tool is held back.
+    folder.file(
+        ".claude/settings.json",
+        r#"{"hooks": {
+            "PreToolUse": [{"matcher": "Write", "hooks": [
+                {"type": "command", "command": "echo '{\"hookSpecificOutput\":{\"hookEventName\":\"PreToolUse\",\"permissionDecision\":\"allow\"}}'"},
+                {"type": "command", "asyncRewake": true, "command": "echo wake up >&2; touch woken; exit 2"}]}],
+            "PostToolUse": [{"matcher": "Write", "hooks": [
+                {"type": "command", "command": "while ! test -e woken; do sleep 0.02; done; sleep 0.5"}]}]}}"#,
+    );
+    folder.run(&["run", "-c", "m", "go"]).exits(0);
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    let adding: Vec<&str> = why.split("\n  call ").filter(|call| call.contains("hook    claude added")).collect();
+    assert_eq!(adding.len(), 1, "{why}");
+    assert!(adding[0].starts_with('3') || adding[0].starts_with('4'), "before that nothing was added: {why}");
 }

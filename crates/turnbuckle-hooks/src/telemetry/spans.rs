@@ -288,7 +288,7 @@ impl Spans {
         if ended.outcome == Outcome::Failed {
             attributes.push(KeyValue::new("error.type", outcome.clone()));
             span.set_attribute(KeyValue::new("error.type", outcome));
-            span.set_status(Status::error(ended.reason.as_deref().unwrap_or_default().to_owned()));
+            span.set_status(Status::error(ended.reason().map(|reason| reason.to_string()).unwrap_or_default()));
         }
         span.end_with_timestamp(at);
         to.agent.record(since(open.began, at), &attributes);

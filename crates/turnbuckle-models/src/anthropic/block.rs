@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use turnbuckle::message::Part;
+use turnbuckle::message::{Part, ProviderBlock, Thought};
 
 use super::WIRE;
 use super::body::CITATIONS;
@@ -54,7 +54,7 @@ impl Block {
 
     /// The parts of the message's content that the block becomes.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let opaque = |block: Value| Part::Provider { provider: WIRE.into(), block: Arc::new(block) };
+        let opaque = |block: Value| Part::from(ProviderBlock { provider: WIRE.into(), block: Arc::new(block) });
         match self {
             Self::Text { text, citations } => {
                 let said = (!text.is_empty()).then(|| Part::text(text.as_str()));
@@ -65,7 +65,7 @@ impl Block {
                 let signature = (!signature.is_empty()).then(|| signature.as_str().into());
                 match (text.is_empty(), &signature) {
                     (true, None) => Vec::new(),
-                    _ => vec![Part::Thinking { text: text.as_str().into(), signature }],
+                    _ => vec![Thought { text: text.as_str().into(), signature }.into()],
                 }
             }
             Self::Object { json } if json.is_empty() => Vec::new(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use turnbuckle::message::{Message, Part, ToolCall};
+use turnbuckle::message::{File, Image, Message, Part, ToolCall};
 use turnbuckle::model::{ModelError, Request};
 
 use super::schema::narrowed;
@@ -268,28 +268,31 @@ fn blocks_of(parts: &[Part]) -> Vec<Block<'_>> {
             // The provider refuses blank text.
             Part::Text { text } if text.trim().is_empty() => {}
             Part::Text { text } => blocks.push(Block::text(text)),
-            Part::Thinking { text, signature: Some(signature) } => blocks.push(
-                Known { r#type: "thinking", thinking: Some(text), signature: Some(signature), ..Known::default() }
-                    .into(),
-            ),
-            Part::Image { media_type, data, url } => {
+            // The provider refuses a thought without a signature.
+            Part::Thinking(thought) => blocks.extend(thought.signature.as_deref().map(|signature| {
+                let thinking = Some(&*thought.text);
+                Known { r#type: "thinking", thinking, signature: Some(signature), ..Known::default() }.into()
+            })),
+            Part::Image(image) => {
+                let Image { media_type, data, url } = &**image;
                 let source = source(media_type, data.as_deref(), url.as_deref());
                 blocks.push(Known { r#type: "image", source, ..Known::default() }.into());
             }
-            Part::File { media_type, name, data, url } => {
+            Part::File(file) => {
+                let File { media_type, name, data, url } = &**file;
                 let source = source(media_type, data.as_deref(), url.as_deref());
                 let title = name.as_deref();
                 blocks.push(Known { r#type: "document", source, title, ..Known::default() }.into());
             }
-            Part::Provider { provider, block } if **provider == *WIRE => match citations(block) {
+            Part::Provider(own) if *own.provider == *WIRE => match citations(&own.block) {
                 Some(citations) => {
                     if let Some(Block::Known(text)) = blocks.last_mut().filter(|last| last.is_text()) {
                         text.citations = Some(citations);
                     }
                 }
-                None => blocks.push(Block::Opaque(Cow::Borrowed(block))),
+                None => blocks.push(Block::Opaque(Cow::Borrowed(&own.block))),
             },
-            // Thinking without a signature is refused, and blocks of another provider mean nothing here.
+            // Blocks of another provider mean nothing here.
             _ => {}
         }
     }

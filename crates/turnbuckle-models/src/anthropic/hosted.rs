@@ -15,7 +15,7 @@ const SHOWN: usize = 4000;
 pub(super) fn hosted(content: &[Part]) -> Vec<Hosted> {
     let blocks = || {
         content.iter().filter_map(|part| match part {
-            Part::Provider { block, .. } => Some(&**block),
+            Part::Provider(own) => Some(&*own.block),
             _ => None,
         })
     };

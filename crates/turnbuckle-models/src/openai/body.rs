@@ -175,9 +175,9 @@ impl Messages {
         }
         // Fields that a gateway wants back as they came, such as `reasoning_details`. OpenAI itself sends none.
         for part in parts {
-            if let Part::Provider { provider, block } = part
-                && **provider == *WIRE
-                && let (Some(fields), Some(message)) = (block.as_object(), message.as_object_mut())
+            if let Part::Provider(own) = part
+                && *own.provider == *WIRE
+                && let (Some(fields), Some(message)) = (own.block.as_object(), message.as_object_mut())
             {
                 message.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
             }
@@ -233,7 +233,7 @@ fn joined(parts: &[Part]) -> Cow<'_, str> {
 /// Thinking with a signature is another provider's, and not sent.
 fn unsigned_thinking(part: &Part) -> Option<&str> {
     match part {
-        Part::Thinking { text, signature: None } => Some(text),
+        Part::Thinking(thought) if thought.signature.is_none() => Some(&thought.text),
         _ => None,
     }
 }
@@ -241,17 +241,22 @@ fn unsigned_thinking(part: &Part) -> Option<&str> {
 fn attachment(part: &Part) -> Option<Value> {
     let inline = |media_type: &str, data: &str| format!("data:{media_type};base64,{data}");
     match part {
-        Part::Image { media_type, data: Some(data), .. } => {
-            Some(json!({ "type": "image_url", "image_url": { "url": inline(media_type, data) } }))
+        Part::Image(image) => {
+            let url = match &image.data {
+                Some(data) => inline(&image.media_type, data),
+                None => image.url.as_deref()?.to_owned(),
+            };
+            Some(json!({ "type": "image_url", "image_url": { "url": url } }))
         }
-        Part::Image { url: Some(url), .. } => Some(json!({ "type": "image_url", "image_url": { "url": **url } })),
-        Part::File { media_type, name, data: Some(data), .. } => {
-            let name = name.as_deref().unwrap_or("file");
-            Some(json!({ "type": "file", "file": { "filename": name, "file_data": inline(media_type, data) } }))
-        }
-        Part::File { name, url: Some(url), .. } => {
-            let name = name.as_deref().unwrap_or("file");
-            Some(json!({ "type": "text", "text": format!("[{name}: {url}]") }))
+        Part::File(file) => {
+            let name = file.name.as_deref().unwrap_or("file");
+            Some(match &file.data {
+                Some(data) => {
+                    let data = inline(&file.media_type, data);
+                    json!({ "type": "file", "file": { "filename": name, "file_data": data } })
+                }
+                None => json!({ "type": "text", "text": format!("[{name}: {}]", file.url.as_deref()?) }),
+            })
         }
         _ => None,
     }

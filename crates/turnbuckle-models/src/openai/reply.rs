@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use turnbuckle::message::{Part, Reply, StopReason, Usage};
+use turnbuckle::message::{Part, ProviderBlock, Reply, StopReason, Usage};
 use turnbuckle::model::{ModelError, Request, Sink};
 
 use super::WIRE;
@@ -100,11 +100,11 @@ impl<'a> Folding<'a> {
     pub(super) fn reply(self) -> Reply {
         let mut content = Vec::new();
         if !self.thinking.is_empty() {
-            content.push(Part::Thinking { text: self.thinking.into(), signature: None });
+            content.push(Part::thinking(self.thinking));
         }
         if !self.details.is_empty() {
             let block = json!({ "reasoning_details": self.details.into_entries() });
-            content.push(Part::Provider { provider: WIRE.into(), block: Arc::new(block) });
+            content.push(ProviderBlock { provider: WIRE.into(), block: Arc::new(block) }.into());
         }
         if !self.text.is_empty() {
             content.push(Part::text(self.text));

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::{Value, json};
-use turnbuckle::message::{Part, StopReason, Usage};
+use turnbuckle::message::{File, Image, Part, ProviderBlock, StopReason, Usage};
 use turnbuckle::model::Request;
 use turnbuckle::{Message, ToolCall};
 use turnbuckle_models::{Anthropic, ObjectBy};
@@ -383,8 +383,8 @@ async fn models_that_bind_thoughts_are_asked_to_leave_a_stale_one_out_and_are_ne
 #[tokio::test]
 async fn what_the_wire_refuses_is_not_sent() {
     let server = StandIn::playing(vec![streaming(TEXT)]).await;
-    let foreign = Part::Provider { provider: "openai".into(), block: json!({ "x": 1 }).into() };
-    let unsigned = Part::Thinking { text: "hm".into(), signature: None };
+    let foreign = Part::from(ProviderBlock { provider: "openai".into(), block: json!({ "x": 1 }).into() });
+    let unsigned = Part::thinking("hm");
     let bad = ToolCall { call: "a~2".into(), name: "f".into(), arguments: json!("{\"x\":").into() };
     let spoken = Message::Assistant { content: vec![foreign, unsigned, Part::text(" \n")].into(), calls: vec![bad] };
     let result = Message::Result { call: "a~2".into(), name: "f".into(), ok: true, content: "".into() };
@@ -404,13 +404,13 @@ async fn what_the_wire_refuses_is_not_sent() {
 #[tokio::test]
 async fn pictures_documents_and_own_options_are_sent() {
     let server = StandIn::playing(vec![streaming(TEXT)]).await;
-    let picture = Part::Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None };
-    let document = Part::File {
+    let picture = Part::from(Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None });
+    let document = Part::from(File {
         media_type: "application/pdf".into(),
         name: Some("a.pdf".into()),
         data: None,
         url: Some("https://example.com/a.pdf".into()),
-    };
+    });
     let request = Request::of("a", vec![Message::User(vec![picture, document].into())], []);
     let model = anthropic(&server.url).option("temperature", json!(0.5)).max_tokens(77);
     ask(&model, &request).await.unwrap();

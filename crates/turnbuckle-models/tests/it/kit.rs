@@ -53,7 +53,7 @@ pub async fn ask(model: &dyn Model, request: &Request) -> Result<Reply, ModelErr
         .parts()
         .iter()
         .filter_map(|part| match part {
-            Part::Thinking { text, .. } => Some(&**text),
+            Part::Thinking(thought) => Some(&*thought.text),
             _ => None,
         })
         .collect();

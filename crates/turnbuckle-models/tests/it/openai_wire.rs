@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::{Value, json};
-use turnbuckle::message::{Part, StopReason, Usage};
+use turnbuckle::message::{Image, Part, StopReason, Usage};
 use turnbuckle::model::{Model, Request};
 use turnbuckle::{Message, ToolCall};
 use turnbuckle_models::OpenAi;
@@ -71,10 +71,7 @@ async fn parallel_calls_come_whole_and_go_back_with_the_thoughts_that_led_to_the
     };
     let before = [
         Message::User("Hello".into()),
-        Message::Assistant {
-            content: vec![Part::Thinking { text: "old".into(), signature: None }, Part::text("Hi.")].into(),
-            calls: Vec::new(),
-        },
+        Message::Assistant { content: vec![Part::thinking("old"), Part::text("Hi.")].into(), calls: Vec::new() },
     ];
     let now = [question, spoken, result("call_1", true, "rain"), result("call_2", false, "no clock")];
     let mut request = Request::of("a", before.into_iter().chain(now).collect(), tools);
@@ -241,7 +238,7 @@ async fn an_object_is_asked_for_by_schema_and_filled_in_when_it_is_one() {
 #[tokio::test]
 async fn pictures_of_a_tool_stand_behind_its_results() {
     let server = StandIn::playing(vec![streaming(TEXT)]).await;
-    let picture = Part::Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None };
+    let picture = Part::from(Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None });
     let call = |id: &str| ToolCall { call: id.into(), name: "f".into(), arguments: json!({}).into() };
     let result = |id: &str| Message::Result {
         call: id.into(),

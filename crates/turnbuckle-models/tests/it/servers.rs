@@ -185,7 +185,7 @@ async fn thoughts_and_errors_of_a_mock_come_through_on_both_wires() {
     for model in both(&server("TURNBUCKLE_TEST_AIMOCK"), "claude-sonnet-4-5", 500) {
         let reply = ask(&*model, &asking("think aloud")).await.unwrap();
         assert!(
-            matches!(&reply.content.parts()[0], Part::Thinking { text, .. } if &**text == "Six times nine, or so.")
+            matches!(&reply.content.parts()[0], Part::Thinking(thought) if &*thought.text == "Six times nine, or so.")
         );
         assert_eq!((reply.content.text().as_str(), reply.stop_reason), ("Forty-two.", StopReason::End));
         let error = ask(&*model, &asking("too fast")).await.unwrap_err();

@@ -92,8 +92,8 @@ pub(super) fn other_parts(content: &Content) -> Markup {
     html! {
         @for part in content.parts() {
             @match part {
-                Part::Image { media_type, url, .. } => { (attachment("picture", media_type, None, url.as_deref())) }
-                Part::File { media_type, name, url, .. } => { (attachment("file", media_type, name.as_deref(), url.as_deref())) }
+                Part::Image(image) => { (attachment("picture", &image.media_type, None, image.url.as_deref())) }
+                Part::File(file) => { (attachment("file", &file.media_type, file.name.as_deref(), file.url.as_deref())) }
                 _ => {}
             }
         }

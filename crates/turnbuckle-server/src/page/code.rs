@@ -1,6 +1,7 @@
 //! Code and diffs as HTML: one `span` for each piece that has a colour.
 
 use maud::{Markup, PreEscaped, html};
+use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices};
 
 use super::highlight::{Highlighter, Token, diff_line};
 use super::safe::escape;
@@ -40,15 +41,32 @@ pub(super) fn diff(text: &str) -> Markup {
     diff_box(lines)
 }
 
-/// What was and what will be, whole.
+/// What was and what will be, whole: lines that stay stand there once.
 pub(super) fn replaced(old: &str, new: &str) -> Markup {
-    let mut lines = String::new();
-    for (sign, token, text) in [("-", Token::Removed, old), ("+", Token::Added, new)] {
-        for line in text.trim_end_matches('\n').split('\n').filter(|_| !text.is_empty()) {
-            diff_row(&format!("{sign}{line}"), token, &mut lines);
+    let mut rows = String::new();
+    let (old, new) = (lines(old), lines(new));
+    let parts = match old.len().saturating_mul(new.len()) <= MOST_COMPARED {
+        true => capture_diff_slices(Algorithm::Myers, &old, &new),
+        false => vec![DiffOp::Replace { old_index: 0, old_len: old.len(), new_index: 0, new_len: new.len() }],
+    };
+    for part in parts {
+        let (tag, was, becomes) = part.as_tag_tuple();
+        let (was, becomes) = (old.get(was).unwrap_or_default(), new.get(becomes).unwrap_or_default());
+        if tag == DiffTag::Equal {
+            was.iter().for_each(|line| diff_row(&format!(" {line}"), Token::Plain, &mut rows));
+            continue;
         }
+        was.iter().for_each(|line| diff_row(&format!("-{line}"), Token::Removed, &mut rows));
+        becomes.iter().for_each(|line| diff_row(&format!("+{line}"), Token::Added, &mut rows));
     }
-    diff_box(lines)
+    diff_box(rows)
+}
+
+/// The most pairs of lines that are compared. Of larger texts all lines count as replaced.
+const MOST_COMPARED: usize = 1_000_000;
+
+fn lines(text: &str) -> Vec<&str> {
+    if text.is_empty() { Vec::new() } else { text.trim_end_matches('\n').split('\n').collect() }
 }
 
 fn diff_box(lines: String) -> Markup {

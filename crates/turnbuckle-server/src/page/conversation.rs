@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 use turnbuckle::event::{Event, EventKind, InjectionTarget, Outcome, TurnEnded};
 use turnbuckle::feed::{ConversationState, Cursor, Level};
-use turnbuckle::message::{Content, Part, StopReason};
+use turnbuckle::message::{Content, Part, StopReason, Usage};
 use turnbuckle::{Timestamp, TurnId};
 
 use super::card::{self, author};
@@ -12,7 +12,7 @@ use super::draft::{self, Draft};
 use super::items::{Item, items};
 use super::layout::{self, Viewer};
 use super::question::Forms;
-use super::safe::{Name, Shown};
+use super::safe::{Name, Shown, segment};
 use super::view::{Note, Rights, Told, View};
 use super::{code, markdown, words};
 
@@ -29,6 +29,8 @@ pub struct ConversationPage {
     pub alert: Option<String>,
     /// A message that could not be sent, to be tried again.
     pub draft: Option<String>,
+    /// What the form for messages carries, so that one that is sent twice is taken once. The script makes its own.
+    pub key: Option<String>,
     /// Behind which event the stream goes on, as the server counts. None: behind the last one that the view has.
     pub after: Option<Cursor>,
 }
@@ -36,15 +38,19 @@ pub struct ConversationPage {
 /// The whole page of a conversation.
 pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &ConversationPage) -> Markup {
     let forms = Forms { conversation: view.conversation(), csrf: Some(&viewer.csrf), answers: false, link: None };
-    let title = page.title.as_deref().unwrap_or(view.conversation().as_str());
+    let title = page.title.clone().or_else(|| first_words(view));
+    let id = view.conversation().as_str();
+    let heading = title.as_deref().unwrap_or(id);
     let stream = format!("{}?after={}", forms.action("events"), page.after.unwrap_or(view.projection().cursor));
     let main = html! {
-        div.conversation data-events=(stream) {
+        div.conversation data-events=(stream) data-page=(forms.page()) {
             header.head {
-                h1 { (Name(title)) }
-                p.soft {
-                    @if let Some(agent) = &page.agent { (Name(agent)) " · " }
-                    code { (Name(view.conversation().as_str())) }
+                h1 { (Shown(heading)) }
+                @if page.agent.is_some() || title.is_some() {
+                    p.soft {
+                        @if let Some(agent) = &page.agent { (Name(agent)) " " }
+                        @if title.is_some() { code { (Name(id)) } }
+                    }
                 }
                 @if rights.say || rights.delete {
                     details.fold.manage id="manage" {
@@ -75,12 +81,22 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
             }
             @match (&page.no_messages, rights.say) {
                 (Some(why), _) => { p.soft { (Shown(why)) } }
-                (None, true) => { (composer(forms, page.draft.as_deref())) }
+                (None, true) => { (composer(forms, page)) }
                 (None, false) => { p.soft { "You may read this conversation and not write to it." } }
             }
         }
     };
-    layout::page(viewer, title, "", &main)
+    layout::page(viewer, heading, "", &main)
+}
+
+/// What a conversation without a title is called: the first words of its first message, if that is at hand.
+fn first_words(view: &View) -> Option<String> {
+    let projection = view.projection();
+    let first = projection.events.iter().filter(|_| !projection.more).find_map(|event| match &event.kind {
+        EventKind::UserMessage { content, .. } => Some(words::opening(&content.text())),
+        _ => None,
+    });
+    first.filter(|words| !words.is_empty())
 }
 
 /// The elements of the log for one viewer.
@@ -96,10 +112,12 @@ fn log(view: &View, rights: &Rights, forms: Forms<'_>) -> Markup {
     }
 }
 
-fn composer(forms: Forms<'_>, draft: Option<&str>) -> Markup {
+fn composer(forms: Forms<'_>, page: &ConversationPage) -> Markup {
+    let draft = page.draft.as_deref();
     html! {
         form.composer method="post" action=(forms.action("messages")) id="composer" {
             (forms.token())
+            @if let Some(key) = &page.key { input type="hidden" name="key" value=(key); }
             label for="content" { "Message" }
             textarea id="content" name="content" rows="3" required data-keys="send" placeholder="Write a message. Ctrl+Enter sends it." { @if let Some(draft) = draft { "\n" (draft) } }
             div.row {
@@ -115,6 +133,10 @@ fn composer(forms: Forms<'_>, draft: Option<&str>) -> Markup {
     }
 }
 
+fn turn_path(view: &View, turn: &TurnId) -> String {
+    format!("/page/c/{}/turns/{}", segment(view.conversation().as_str()), segment(turn.as_str()))
+}
+
 /// What the conversation is doing.
 pub(super) fn state(view: &View) -> Markup {
     let state = view.projection().state;
@@ -123,7 +145,14 @@ pub(super) fn state(view: &View) -> Markup {
         ConversationState::Waiting => (true, "waiting"),
         _ => (true, "busy"),
     };
-    html! { p.state id="state" data-state=(name) data-busy[busy] { span.dot aria-hidden="true" {} (words::state(state)) } }
+    // Until its message is in the log, the last event is of the turn before it.
+    let open = view.projection().events.last().filter(|last| busy && !matches!(last.kind, EventKind::TurnEnded(_)));
+    html! {
+        p.state id="state" data-state=(name) data-busy[busy] {
+            span.dot aria-hidden="true" {} (words::state(state))
+            @if let Some(last) = open { " " a href=(turn_path(view, &last.turn)) { "This turn so far" } }
+        }
+    }
 }
 
 /// Hooks at work.
@@ -212,23 +241,18 @@ fn message(event: &Event, forms: Forms<'_>) -> Markup {
                 (card::other_parts(content))
             }
         },
-        EventKind::AssistantMessage { content, stop_reason, usage, cost, model, attempt, object, .. } => html! {
+        EventKind::AssistantMessage { content, stop_reason, usage, cost, model, attempt, extras, .. } => html! {
             article.msg.assistant id=(id) data-in="log" data-announce {
                 header {
                     h3 { "Assistant" }
                     (words::time(event.at))
-                    span.soft.meta {
-                        @if let Some(model) = model { (Name(model)) " · " }
-                        (usage.input) " in, " (usage.output) " out"
-                        @if *cost > 0.0 { " · " (words::dollars(*cost)) }
-                        @if *attempt > 1 { " · attempt " (attempt) }
-                    }
+                    span.soft.meta { (about_reply(model.as_deref(), usage, *cost, *attempt)) }
                     @if let Some(stopped) = stopped(*stop_reason) { span.badge { (stopped) } }
                 }
                 (thoughts(&id, content))
                 @let text = content.text();
                 @if !text.trim().is_empty() { div.md.said { (markdown::render(&text)) } }
-                @if let Some(object) = object { (card::json(object)) }
+                @if let Some(object) = extras.as_ref().and_then(|extras| extras.object.as_ref()) { (card::json(object)) }
                 (card::other_parts(content))
             }
         },
@@ -236,7 +260,7 @@ fn message(event: &Event, forms: Forms<'_>) -> Markup {
             details.note.fold id=(id) data-in="log" {
                 summary { "The hook " strong { (Name(hook)) } " added context"
                     @if *place == InjectionTarget::NextTurn { " for the next turn" } }
-                div.md { (markdown::render(&content.text())) }
+                (words::verbatim(&content.text()))
             }
         },
         EventKind::StopFeedback { refusals } => html! {
@@ -244,13 +268,24 @@ fn message(event: &Event, forms: Forms<'_>) -> Markup {
                 header { h3 { "Stop refused" } (words::time(event.at)) span.soft { "The model said it was done. It goes on with this:" } }
                 @for refusal in refusals {
                     p { strong { (Name(&refusal.hook)) } }
-                    div.md.said { (markdown::render(&refusal.feedback)) }
+                    div.said { (words::verbatim(&refusal.feedback)) }
                 }
             }
         },
         EventKind::TurnEnded(ended) => turn_ended(&id, &event.turn, ended, event.at, forms),
         _ => html! {},
     }
+}
+
+/// Which model replied and what it took, as far as that is known.
+fn about_reply(model: Option<&str>, usage: &Usage, cost: f64, attempt: u32) -> Markup {
+    let known = [
+        model.map(|model| html! { (Name(model)) }),
+        (usage.total() > 0).then(|| html! { (usage.input) " in, " (usage.output) " out" }),
+        (cost > 0.0).then(|| html! { (words::dollars(cost)) }),
+        (attempt > 1).then(|| html! { "attempt " (attempt) }),
+    ];
+    html! { @for (number, part) in known.iter().flatten().enumerate() { @if number > 0 { " · " } (part) } }
 }
 
 fn stopped(reason: StopReason) -> Option<&'static str> {
@@ -267,7 +302,7 @@ fn thoughts(id: &str, content: &Content) -> Markup {
         .parts()
         .iter()
         .filter_map(|part| match part {
-            Part::Thinking { text, .. } => Some(&**text),
+            Part::Thinking(thought) => Some(&*thought.text),
             _ => None,
         })
         .collect();
@@ -283,22 +318,23 @@ fn turn_ended(id: &str, turn: &TurnId, ended: &TurnEnded, at: Timestamp, forms: 
     html! {
         footer.ended id=(id) data-in="log" data-outcome=(outcome) data-announce[ended.outcome != Outcome::Completed] {
             p {
-                strong.said { "Turn " (outcome) @if let Some(by) = &ended.by { " by " (author(by)) } @if let Some(reason) = &ended.reason { ": " (Shown(reason)) } }
+                strong.said { "Turn " (outcome) @if let Some(by) = ended.by() { " by " (author(by)) } @if let Some(reason) = ended.reason() { ": " (Shown(reason)) } }
                 " " (words::time(at))
                 span.soft.meta {
-                    (words::count(ended.model_calls as usize, "model call")) " · " (ended.usage.total()) " tokens"
+                    (words::count(ended.model_calls as usize, "model call"))
+                    @if ended.usage.total() > 0 { " · " (ended.usage.total()) " tokens" }
                     @if ended.cost > 0.0 { " · " (words::dollars(ended.cost)) }
                     " · " (words::milliseconds(ended.ms as f64))
                 }
-                " " a href=(forms.action(&format!("turns/{}", super::safe::segment(turn.as_str())))) { "Details" }
+                " " a href=(forms.action(&format!("turns/{}", segment(turn.as_str())))) { "Details" }
             }
-            @if let Some(result) = &ended.result {
+            @if let Some(result) = ended.result() {
                 @match result.as_str() {
                     Some(text) => { div.md { (markdown::render(text)) } }
                     None => { (card::json(result)) }
                 }
             }
-            @for warning in &ended.warnings {
+            @for warning in ended.warnings() {
                 p.warn { @if let Some(hook) = &warning.hook { strong { (Name(hook)) } ": " } (Shown(&warning.text)) }
             }
         }

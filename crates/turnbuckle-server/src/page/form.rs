@@ -1,12 +1,15 @@
-//! Forms made from a JSON schema, and the answers that they send. A schema that is more than a flat object is asked for as JSON.
+//! Forms made from a JSON schema, and the answers that they send. A schema that is more than a flat object, or one simple value, is
+//! asked for as JSON.
 
-use maud::{Markup, html};
+mod fields;
+mod schema;
+
 use serde_json::{Map, Value};
 
-use super::safe::{Name, Shown};
+use self::fields::name;
+use self::schema::{Asked, Choice, Field, Kind, Scalar, asked};
 
-/// The most fields that a person is asked for one by one.
-const MOST_FIELDS: usize = 30;
+pub(super) use self::fields::fields;
 
 /// What a form sent: names and values, in order, as browsers send them.
 pub type Sent = [(String, String)];
@@ -32,183 +35,16 @@ pub enum BadAnswer {
     NoDecision,
 }
 
-/// How an answer is asked for.
-enum Asked<'a> {
-    Text,
-    Json,
-    Fields(Vec<Field<'a>>),
-}
-
-struct Field<'a> {
-    key: &'a str,
-    kind: Kind<'a>,
-    is_required: bool,
-    schema: &'a Value,
-}
-
-enum Kind<'a> {
-    Text,
-    Number,
-    Integer,
-    Boolean,
-    Choice(Vec<(&'a str, &'a str)>),
-    Several(Vec<(&'a str, &'a str)>),
-}
-
-fn asked<'a>(schema: Option<&'a Value>) -> Asked<'a> {
-    let Some(schema) = schema else { return Asked::Text };
-    if schema.get("type").and_then(Value::as_str) == Some("string") && schema.get("enum").is_none() {
-        return Asked::Text;
-    }
-    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Asked::Json };
-    let required: Vec<&str> =
-        schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    let field = |(key, schema): (&'a String, &'a Value)| {
-        Some(Field { key, kind: kind(schema)?, is_required: required.contains(&key.as_str()), schema })
-    };
-    match properties.iter().map(field).collect::<Option<Vec<_>>>() {
-        Some(fields) if fields.len() <= MOST_FIELDS => Asked::Fields(fields),
-        _ => Asked::Json,
-    }
-}
-
-fn kind(schema: &Value) -> Option<Kind<'_>> {
-    let all = choices(schema);
-    if !all.is_empty() {
-        return Some(Kind::Choice(all));
-    }
-    match schema.get("type")?.as_str()? {
-        "string" => Some(Kind::Text),
-        "number" => Some(Kind::Number),
-        "integer" => Some(Kind::Integer),
-        "boolean" => Some(Kind::Boolean),
-        "array" => Some(choices(schema.get("items")?)).filter(|all| !all.is_empty()).map(Kind::Several),
-        _ => None,
-    }
-}
-
-/// Values and what they are called.
-fn choices(schema: &Value) -> Vec<(&str, &str)> {
-    let list = ["enum", "oneOf", "anyOf"].into_iter().find_map(|key| schema.get(key)?.as_array());
-    let titles = schema.get("enumNames").and_then(Value::as_array);
-    let mut all: Vec<(&str, &str)> = Vec::new();
-    for (at, one) in list.into_iter().flatten().enumerate() {
-        let Some((value, title)) = choice(one) else { return Vec::new() };
-        let named = titles.and_then(|titles| titles.get(at)?.as_str());
-        all.push((value, named.unwrap_or(title)));
-    }
-    all
-}
-
-fn choice(one: &Value) -> Option<(&str, &str)> {
-    let value = one.as_str().or_else(|| one.get("const")?.as_str())?;
-    Some((value, one.get("title").and_then(Value::as_str).unwrap_or(value)))
-}
-
-/// The fields for an answer to a question with this schema. `prefix` makes their ids unique in the page.
-pub(super) fn fields(schema: Option<&Value>, prefix: &str) -> Markup {
-    let id = |key: usize| format!("{prefix}-f{key}");
-    match asked(schema) {
-        Asked::Text => html! {
-            label for=(id(0)) { "Answer" }
-            textarea id=(id(0)) name="text" rows="2" required {}
-        },
-        Asked::Json => html! {
-            label for=(id(0)) { "Answer, as JSON" }
-            textarea.mono id=(id(0)) name="json" rows="4" required {}
-            @if let Some(schema) = schema {
-                details id=(format!("{prefix}-schema")) { summary { "What it must look like" } (super::card::json(schema)) }
-            }
-        },
-        Asked::Fields(all) => html! {
-            @for (number, field) in all.iter().enumerate() { (one(field, &id(number))) }
-        },
-    }
-}
-
-fn one(field: &Field<'_>, id: &str) -> Markup {
-    let text = |key: &str| field.schema.get(key).and_then(Value::as_str);
-    let title = text("title").unwrap_or(field.key);
-    let default = field.schema.get("default");
-    let is_default = |value: &str| match default {
-        Some(Value::Array(all)) => all.iter().any(|one| one.as_str() == Some(value)),
-        Some(one) => one.as_str() == Some(value),
-        None => false,
-    };
-    let (required, name) = (field.is_required, format!("a.{}", field.key));
-    let given = default.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-    let hint = format!("{id}-hint");
-    let about = text("description");
-    let described = about.map(|_| hint.as_str());
-    html! {
-        div.field {
-            @match &field.kind {
-                Kind::Boolean => {
-                    label.check {
-                        input type="checkbox" id=(id) name=(Shown(&name)) value="true"
-                            checked[default == Some(&Value::Bool(true))] aria-describedby=[described];
-                        (Shown(title))
-                    }
-                }
-                Kind::Several(all) => {
-                    fieldset {
-                        legend { (Shown(title)) }
-                        @for (value, title) in all {
-                            label.check {
-                                input type="checkbox" name=(Shown(&name)) value=(Shown(value)) checked[is_default(value)];
-                                (Shown(title))
-                            }
-                        }
-                    }
-                }
-                Kind::Choice(all) => {
-                    (label(id, title, required))
-                    select id=(id) name=(Shown(&name)) required[required] aria-describedby=[described] {
-                        @if !required { option value="" { "—" } }
-                        @for (value, title) in all {
-                            option value=(Shown(value)) selected[is_default(value)] { (Shown(title)) }
-                        }
-                    }
-                }
-                Kind::Number | Kind::Integer => {
-                    (label(id, title, required))
-                    @let step = if matches!(field.kind, Kind::Integer) { "1" } else { "any" };
-                    input type="number" id=(id) name=(Shown(&name)) step=(step) required[required]
-                        value=[given.as_deref().map(Shown)] aria-describedby=[described];
-                }
-                Kind::Text => {
-                    (label(id, title, required))
-                    input type="text" id=(id) name=(Shown(&name)) required[required]
-                        value=[given.as_deref().map(Shown)] aria-describedby=[described];
-                }
-            }
-            @if let Some(about) = about { p.hint id=(hint) { (Shown(about)) } }
-        }
-    }
-}
-
-fn label(id: &str, title: &str, required: bool) -> Markup {
-    html! { label for=(id) { (Name(title)) @if required { " " span.soft { "(needed)" } } } }
-}
-
-/// The answer that a form made by `fields` sent. Whether it fits the schema in full is checked where the answer is stored.
+/// The answer that a form made by [`fields`] sent. Whether it fits the schema in full is checked where the answer is stored.
 pub(super) fn read(schema: Option<&Value>, sent: &Sent) -> Result<Value, BadAnswer> {
-    let get = |name: &str| sent.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     match asked(schema) {
-        Asked::Text => get("text")
-            .filter(|text| !text.trim().is_empty())
-            .map(|text| Value::String(text.to_owned()))
-            .ok_or(BadAnswer::Missing("an answer".to_owned())),
-        Asked::Json => parse(get("json").unwrap_or_default()),
+        Asked::One(only) => Ok(answer_of(&only, 0, sent)?.unwrap_or(Value::Null)),
+        Asked::Json => parse(sent.iter().find(|(key, _)| key == "json").map_or("", |(_, text)| text)),
         Asked::Fields(all) => {
             let mut answer = Map::new();
-            for field in all {
-                let name = format!("a.{}", field.key);
-                let mut given = sent.iter().filter(|(key, _)| *key == name).map(|(_, value)| value.as_str());
-                if let Some(value) = value(&field, &mut given)? {
-                    answer.insert(field.key.to_owned(), value);
-                } else if field.is_required {
-                    return Err(BadAnswer::Missing(field.key.to_owned()));
+            for (number, field) in all.iter().enumerate() {
+                if let (Some(key), Some(value)) = (field.key, answer_of(field, number, sent)?) {
+                    answer.insert(key.to_owned(), value);
                 }
             }
             Ok(Value::Object(answer))
@@ -216,30 +52,66 @@ pub(super) fn read(schema: Option<&Value>, sent: &Sent) -> Result<Value, BadAnsw
     }
 }
 
+/// What was answered in one field; `None` if nothing was, and nothing had to be.
+fn answer_of(field: &Field<'_>, number: usize, sent: &Sent) -> Result<Option<Value>, BadAnswer> {
+    let name = name(number);
+    let mut given = sent.iter().filter(|(key, _)| *key == name).map(|(_, value)| value.as_str());
+    match value(field, &mut given)? {
+        None if field.is_required && field.takes_null => Ok(Some(Value::Null)),
+        None if field.is_required => Err(BadAnswer::Missing(field.key.unwrap_or("an answer").to_owned())),
+        value => Ok(value),
+    }
+}
+
 fn value(field: &Field<'_>, given: &mut dyn Iterator<Item = &str>) -> Result<Option<Value>, BadAnswer> {
-    let key = || field.key.to_owned();
-    let check = |all: &[(&str, &str)], text: &str| match all.iter().any(|(value, _)| *value == text) {
-        true => Ok(Value::from(text)),
-        false => Err(BadAnswer::NotAChoice(text.chars().take(80).collect())),
+    let chosen = |all: &[Choice], text: &str| match text.parse::<usize>().ok().and_then(|at| all.get(at)) {
+        Some(choice) => Ok(choice.value.clone()),
+        None => Err(BadAnswer::NotAChoice(text.chars().take(80).collect())),
     };
     Ok(match &field.kind {
         // A box that is not ticked is not sent.
         Kind::Boolean => Some(Value::Bool(given.next().is_some())),
-        Kind::Several(all) => Some(given.map(|text| check(all, text)).collect::<Result<Vec<_>, _>>()?.into()),
-        Kind::Choice(all) => given.next().filter(|text| !text.is_empty()).map(|text| check(all, text)).transpose()?,
-        Kind::Text => given.next().filter(|text| !text.is_empty() || field.is_required).map(Value::from),
-        Kind::Integer => match given.next().filter(|text| !text.is_empty()) {
-            Some(text) => Some(text.parse::<i64>().map(Value::from).map_err(|_| BadAnswer::NotANumber(key()))?),
-            None => None,
-        },
-        Kind::Number => match given.next().filter(|text| !text.is_empty()) {
-            Some(text) => {
-                let number = text.parse::<f64>().ok().and_then(serde_json::Number::from_f64);
-                Some(Value::Number(number.ok_or_else(|| BadAnswer::NotANumber(key()))?))
-            }
-            None => None,
-        },
+        Kind::Several(all) => Some(given.map(|text| chosen(all, text)).collect::<Result<Vec<_>, _>>()?.into()),
+        Kind::Choice(all) => given.next().filter(|text| !text.is_empty()).map(|text| chosen(all, text)).transpose()?,
+        Kind::Text => given.next().map(typed).filter(|text| is_text(field, text)).map(Value::from),
+        Kind::Integer => number(field, given.next(), Scalar::Integer)?,
+        Kind::Number => number(field, given.next(), Scalar::Number)?,
+        Kind::Lines(each) => {
+            let text = typed(given.next().unwrap_or_default());
+            let lines = text.split('\n').filter(|line| !line.trim().is_empty());
+            let all = lines.map(|line| scalar(field, line, *each)).collect::<Result<Vec<_>, _>>()?;
+            (!all.is_empty() || field.is_required && !field.takes_null).then(|| all.into())
+        }
     })
+}
+
+/// Browsers end the lines of a text with two characters.
+fn typed(text: &str) -> String {
+    text.replace("\r\n", "\n")
+}
+
+/// Whether a text is an answer. An empty one is, where a property must be there; where the answer itself is asked for, it is none.
+fn is_text(field: &Field<'_>, text: &str) -> bool {
+    match field.key {
+        None => !text.trim().is_empty(),
+        Some(_) => !text.is_empty() || field.is_required && !field.takes_null,
+    }
+}
+
+fn number(field: &Field<'_>, given: Option<&str>, each: Scalar) -> Result<Option<Value>, BadAnswer> {
+    given.filter(|text| !text.is_empty()).map(|text| scalar(field, text, each)).transpose()
+}
+
+fn scalar(field: &Field<'_>, text: &str, each: Scalar) -> Result<Value, BadAnswer> {
+    let wrong = || BadAnswer::NotANumber(field.key.unwrap_or("the answer").to_owned());
+    match each {
+        Scalar::Text => Ok(text.into()),
+        Scalar::Integer => text.trim().parse::<i64>().map(Value::from).map_err(|_| wrong()),
+        Scalar::Number => {
+            let number = text.trim().parse::<f64>().ok().and_then(serde_json::Number::from_f64);
+            number.map(Value::Number).ok_or_else(wrong)
+        }
+    }
 }
 
 /// JSON that a person typed.
@@ -256,33 +128,114 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
+    /// The fields and the answer to a schema.
+    fn filled(schema: &Value, pairs: &[(&str, &str)]) -> (String, Result<Value, BadAnswer>) {
+        (fields(Some(schema), "q").0, read(Some(schema), &sent(pairs)))
+    }
+
     #[test]
     fn a_form_sends_what_its_schema_asks_for() {
         let schema = json!({ "type": "object", "required": ["color", "age"], "properties": {
-            "age": { "type": "integer" }, "color": { "enum": ["red", "blue"] }, "ok": { "type": "boolean" },
-            "who": { "type": "string", "description": "a <b>name</b>" },
-            "fish": { "type": "array", "items": { "anyOf": [{ "const": "f1", "title": "Tuna" }, { "const": "f2" }] } } } });
+            "age": { "type": "integer" }, "color": { "enum": ["red", "blue"] },
+            "fish": { "type": "array", "items": { "anyOf": [{ "const": "f1", "title": "Tuna" }, { "const": "f2" }] } },
+            "ok": { "type": "boolean" }, "who": { "type": "string", "description": "a <b>name</b>" } } });
         let form = fields(Some(&schema), "q-1").0;
-        assert!(form.contains("name=\"a.color\"") && form.contains("&lt;b&gt;name"), "{form}");
-        let given = sent(&[("a.age", "4"), ("a.color", "red"), ("a.fish", "f2"), ("a.fish", "f1"), ("a.who", "")]);
+        assert!(form.contains("id=\"q-1-f1\" name=\"f1\"") && form.contains("&lt;b&gt;name"), "{form}");
+        let given = sent(&[("f0", "4"), ("f1", "0"), ("f2", "1"), ("f2", "0"), ("f4", "")]);
         assert_eq!(
             read(Some(&schema), &given).unwrap(),
             json!({"age": 4, "color": "red", "fish": ["f2", "f1"], "ok": false})
         );
         let wrong = |pairs: &[(&str, &str)]| read(Some(&schema), &sent(pairs)).unwrap_err();
-        assert!(matches!(wrong(&[("a.age", "x")]), BadAnswer::NotANumber(key) if key == "age"));
-        assert!(matches!(wrong(&[("a.age", "1")]), BadAnswer::Missing(key) if key == "color"));
-        assert!(
-            matches!(wrong(&[("a.age", "1"), ("a.color", "green")]), BadAnswer::NotAChoice(text) if text == "green")
-        );
+        assert!(matches!(wrong(&[("f0", "x")]), BadAnswer::NotANumber(key) if key == "age"));
+        assert!(matches!(wrong(&[("f0", "1")]), BadAnswer::Missing(key) if key == "color"));
+        assert!(matches!(wrong(&[("f0", "1"), ("f1", "green")]), BadAnswer::NotAChoice(text) if text == "green"));
     }
 
     #[test]
     fn what_is_no_flat_object_is_asked_for_as_text_or_json() {
-        assert_eq!(read(None, &sent(&[("text", "blue")])).unwrap(), json!("blue"));
+        assert_eq!(read(None, &sent(&[("f0", "blue")])).unwrap(), json!("blue"));
+        assert!(matches!(read(None, &sent(&[("f0", " ")])), Err(BadAnswer::Missing(_))));
         let nested = json!({ "type": "object", "properties": { "a": { "type": "object" } } });
         assert!(fields(Some(&nested), "q").0.contains("name=\"json\""));
         assert_eq!(read(Some(&nested), &sent(&[("json", "{\"a\":{}}")])).unwrap(), json!({"a": {}}));
         assert!(matches!(read(Some(&nested), &sent(&[("json", "blue")])), Err(BadAnswer::NotJson(_))));
+    }
+
+    #[test]
+    fn a_title_is_shown_whole_whatever_its_length() {
+        let title =
+            "Delete the backups of all customers of the last year, which cannot be undone, but NOT those of this month";
+        for kind in ["string", "integer", "boolean"] {
+            let schema = json!({ "type": "object", "properties": { "a": { "type": kind, "title": title } } });
+            assert!(fields(Some(&schema), "q").0.contains(title), "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_typed_for_a_property_with_a_hidden_character_reaches_it() {
+        let schema = json!({ "type": "object", "properties": { "bad\u{202e}key": { "type": "string" },
+            "list": { "enum": ["a\u{200b}", "a"] } } });
+        let (form, answer) = filled(&schema, &[("f0", "typed"), ("f1", "0")]);
+        assert!(form.contains("name=\"f0\"") && !form.contains('\u{202e}'), "{form}");
+        assert_eq!(answer.unwrap(), json!({"bad\u{202e}key": "typed", "list": "a\u{200b}"}));
+    }
+
+    #[test]
+    fn a_default_with_line_breaks_is_sent_as_it_is() {
+        let schema =
+            json!({ "type": "object", "properties": { "t": { "type": "string", "default": "line1\nline2" } } });
+        let (form, answer) = filled(&schema, &[("f0", "line1\r\nline2")]);
+        assert!(form.contains("<textarea") && form.contains(">\nline1\nline2</textarea>"), "{form}");
+        assert_eq!(answer.unwrap(), json!({"t": "line1\nline2"}));
+    }
+
+    #[test]
+    fn a_default_with_hidden_characters_is_shown_as_json_and_not_filled_in_changed() {
+        let schema = json!({ "type": "object", "properties": { "t": { "type": "string", "default": "a\u{202e}b" } } });
+        let form = fields(Some(&schema), "q").0;
+        assert!(form.contains("Proposed, as JSON: &quot;a\\u202eb&quot;") && !form.contains(" value="), "{form}");
+    }
+
+    #[test]
+    fn one_simple_value_is_asked_for_with_one_field() {
+        let answer = |schema: Value, typed: &str| {
+            let (form, answer) = filled(&schema, &[("f0", typed)]);
+            assert!(!form.contains("as JSON"), "{form}");
+            answer.unwrap()
+        };
+        assert_eq!(answer(json!({"enum": ["yes", "no"]}), "1"), json!("no"));
+        assert_eq!(answer(json!({"enum": [1, 2, 3]}), "2"), json!(3));
+        assert_eq!(answer(json!({"type": "boolean"}), "1"), json!(false));
+        assert_eq!(answer(json!({"type": "integer"}), "7"), json!(7));
+        assert_eq!(answer(json!({"type": "array", "items": {"type": "string"}}), "a\r\n\r\nb c"), json!(["a", "b c"]));
+        let titled =
+            json!({"type": "string", "oneOf": [{"const": "a", "title": "Alpha"}, {"const": "b", "title": "Beta"}]});
+        assert!(fields(Some(&titled), "q").0.contains(">Beta</option>"));
+        assert_eq!(answer(titled, "1"), json!("b"));
+        // Somebody who has chosen nothing has not said yes.
+        assert!(matches!(filled(&json!({"type": "boolean"}), &[]).1, Err(BadAnswer::Missing(_))));
+    }
+
+    #[test]
+    fn nothing_is_an_answer_where_null_is_allowed() {
+        let schema = json!({ "type": "object", "required": ["a", "b"], "properties": {
+            "a": { "type": ["string", "null"] }, "b": { "anyOf": [{ "type": "integer" }, { "type": "null" }] },
+            "c": { "type": ["boolean", "null"] } } });
+        let answer = |pairs: &[(&str, &str)]| filled(&schema, pairs).1.unwrap();
+        assert_eq!(answer(&[("f0", ""), ("f1", ""), ("f2", "")]), json!({"a": null, "b": null}));
+        assert_eq!(answer(&[("f0", "x"), ("f1", "3"), ("f2", "0")]), json!({"a": "x", "b": 3, "c": true}));
+    }
+
+    #[test]
+    fn limits_of_a_schema_are_those_of_its_fields() {
+        let schema = json!({ "type": "object", "required": ["n"], "properties": {
+            "d": { "type": "string", "format": "date" }, "n": { "type": "integer", "minimum": 0.5, "maximum": 5 },
+            "s": { "type": "string", "maxLength": 3 } } });
+        let form = fields(Some(&schema), "q").0;
+        for part in ["type=\"date\"", "min=\"1\" max=\"5\"", "maxlength=\"3\"", "From 1 to 5.", "At most 3 characters."]
+        {
+            assert!(form.contains(part), "{part}: {form}");
+        }
     }
 }

@@ -11,6 +11,9 @@ use super::safe::{Name, Shown};
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
+/// How often a page without a stream is fetched again while it is looked at.
+pub(super) const REFRESH_SECONDS: u32 = 5;
+
 /// Who looks at a page.
 #[derive(Clone, Debug, Default)]
 pub struct Viewer {
@@ -76,16 +79,17 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
             }
             body {
                 a.skip href="#main" { "To the content" }
-                header.top {
-                    nav aria-label="Pages" {
-                        ul {
-                            (link("/", html! { "Conversations" }))
-                            (link("/page/waiting", html! { "Waiting for you" span.count id="waiting-count" hidden[viewer.waiting == 0] { (viewer.waiting) } }))
+                // Who is not logged in has nowhere to go.
+                @if let Some(user) = &viewer.user {
+                    header.top {
+                        nav aria-label="Pages" {
+                            ul {
+                                (link("/", html! { "Conversations" }))
+                                (link("/page/waiting", html! { "Waiting for you" (waiting_count(viewer.waiting)) }))
+                            }
                         }
-                    }
-                    @if let Some(user) = &viewer.user {
                         div.who {
-                            span { (Name(user)) }
+                            span.user { (Name(user)) }
                             @if viewer.can_log_out {
                                 form method="post" action="/logout" { input type="hidden" name="csrf" value=(viewer.csrf); button.plain { "Log out" } }
                             }
@@ -98,6 +102,11 @@ pub(super) fn page(viewer: &Viewer, title: &str, current: &str, main: &Markup) -
             }
         }
     }
+}
+
+/// How many questions wait for the viewer.
+pub fn waiting_count(waiting: usize) -> Markup {
+    html! { span.count id="waiting-count" hidden[waiting == 0] { (waiting) } }
 }
 
 /// A page for somebody who only has its address: nothing leads elsewhere, and there is no script.

@@ -13,6 +13,8 @@ use super::words;
 pub struct Listed {
     /// As the store has it.
     pub summary: ConversationSummary,
+    /// Its first words, if it has no title.
+    pub first_words: Option<String>,
     /// What its turns cost, if known.
     pub cost: Option<f64>,
     /// Who could answer what it asks, if it asks something: `you`, or whom the rule names.
@@ -35,7 +37,7 @@ pub struct ListPage {
 /// The list as a page.
 pub fn list(viewer: &Viewer, page: &ListPage, now: Timestamp) -> Markup {
     let main = html! {
-        div.list {
+        div.list data-refresh=(layout::REFRESH_SECONDS) {
             header.head { h1 { "Conversations" }
                 @if page.can_begin {
                     form method="post" action="/page/c" {
@@ -67,10 +69,10 @@ fn row(one: &Listed, now: Timestamp) -> Markup {
         ConversationStatus::Running => ("busy", "running"),
         ConversationStatus::Waiting { .. } => ("waiting", "waits"),
     };
-    let title = summary.title.as_deref().unwrap_or(summary.id.as_str());
+    let title = summary.title.as_deref().or(one.first_words.as_deref()).unwrap_or(summary.id.as_str());
     html! {
         li.item data-state=(state) {
-            a.title href=(path) { (Name(title)) }
+            a.title href=(path) { (Shown(title)) }
             p.soft {
                 span.dot aria-hidden="true" {} (words)
                 @if let Some(who) = &one.waits_for { " for " strong { (Name(who)) } }
@@ -84,14 +86,15 @@ fn row(one: &Listed, now: Timestamp) -> Markup {
     }
 }
 
-/// The question before a conversation is deleted.
-pub fn confirm_delete(viewer: &Viewer, summary: &ConversationSummary) -> Markup {
+/// The question before a conversation is deleted. `alert` says why the last try did not work.
+pub fn confirm_delete(viewer: &Viewer, summary: &ConversationSummary, alert: Option<&str>) -> Markup {
     let title = summary.title.as_deref().unwrap_or(summary.id.as_str());
     let path = format!("/page/c/{}", segment(summary.id.as_str()));
     let main = html! {
         div.narrow {
             h1 { "Delete this conversation?" }
-            p { strong { (Name(title)) } " with " (words::count(usize::try_from(summary.seq).unwrap_or(usize::MAX), "event")) "." }
+            @if let Some(alert) = alert { p.alert role="alert" { (Shown(alert)) } }
+            p { strong { (Shown(title)) } " with " (words::count(usize::try_from(summary.seq).unwrap_or(usize::MAX), "event")) "." }
             p { "Its log, its records and what was made from it are removed. This cannot be undone." }
             form.row method="post" action=(format!("{path}/delete")) {
                 input type="hidden" name="csrf" value=(viewer.csrf);

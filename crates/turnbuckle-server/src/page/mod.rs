@@ -8,12 +8,12 @@
 //! | `POST /page/c` | begins a conversation, then 303 to its page |
 //! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`] |
 //! | `GET /page/c/{id}/events?after=CURSOR` | the stream, see below |
-//! | `POST /page/c/{id}/messages` | `content`, `while_busy` (`queue`, `steer`, `interrupt`) |
+//! | `POST /page/c/{id}/messages` | `content`, `while_busy` (`queue`, `steer`, `interrupt`), `key`: the same text under the same key is taken once |
 //! | `POST /page/c/{id}/answer` | `call`, `digest`, and what [`read_answer`] reads |
 //! | `POST /page/c/{id}/cancel` | cancels the turn |
 //! | `POST /page/c/{id}/queue` | `item`: takes a queued message back |
 //! | `POST /page/c/{id}/title` | `title`: renames it |
-//! | `GET`, `POST /page/c/{id}/delete` | [`confirm_delete`]; deletes if `confirm` is the id, then 303 to `/` |
+//! | `GET`, `POST /page/c/{id}/delete` | [`confirm_delete`]; deletes if `confirm` is the id, then 303 to `/`; if it cannot be done, the question again with the reason |
 //! | `GET /page/c/{id}/turns/{turn}` | [`turn`] |
 //! | `GET /page/waiting` | [`waiting`], from `Conversations::pending` |
 //! | `GET`, `POST /login`, `POST /logout` | [`login`] with `token` |
@@ -35,10 +35,11 @@
 //! The hub has one [`View`] for each watched conversation and gives every feed event to [`View::apply`]. What comes back goes to
 //! the viewers as one SSE event of all patches of that feed event: `id` is the event's cursor, `event` is `patch`, `data` is the HTML of
 //! [`Patch::html_for`] of each, one after the other. If one of them gives none, the event is `refresh`, with a blank as its data. A feed event without
-//! patches needs no SSE event, but the next one has the newer cursor. A stream begins behind `Last-Event-ID`, or else behind `after`;
+//! patches needs no SSE event, but the next one has the newer cursor. [`waiting_count`] comes as a patch without an `id`. A stream begins behind `Last-Event-ID`, or else behind `after`;
 //! if that place is gone, it sends `lagged`, and the script fetches the page again.
 
 mod card;
+mod changes;
 mod code;
 mod conversation;
 mod draft;
@@ -53,6 +54,7 @@ mod markdown;
 mod question;
 mod safe;
 mod spans;
+mod stages;
 mod turn;
 mod view;
 mod waiting;
@@ -60,7 +62,7 @@ mod words;
 
 pub use self::conversation::{ConversationPage, conversation};
 pub use self::form::{BadAnswer, Sent};
-pub use self::layout::{Asset, CONTENT_SECURITY_POLICY, Viewer, assets, problem};
+pub use self::layout::{Asset, CONTENT_SECURITY_POLICY, Viewer, assets, problem, waiting_count};
 pub use self::link::{LinkPage, link, link_over};
 pub use self::list::{ListPage, Listed, confirm_delete, list};
 pub use self::login::login;
@@ -69,4 +71,5 @@ pub use self::safe::is_unsafe;
 pub(crate) use self::safe::segment;
 pub use self::turn::{TurnPage, turn};
 pub use self::view::{Patch, Queued, Rights, View};
-pub use self::waiting::waiting;
+pub use self::waiting::{WaitingCall, waiting};
+pub(crate) use self::words::opening;

@@ -8,7 +8,7 @@ use turnbuckle::projection::Pending;
 use turnbuckle::store::Answer;
 
 use super::form::{self, BadAnswer, Sent};
-use super::safe::{Name, Shown, is_unsafe, segment};
+use super::safe::{Name, Shown, segment, visible_json};
 use super::{card, markdown, words};
 
 /// What the forms of a rendering need to know.
@@ -33,9 +33,14 @@ pub(super) struct LinkForms<'a> {
 }
 
 impl Forms<'_> {
+    /// The page of the conversation.
+    pub(super) fn page(&self) -> String {
+        format!("/page/c/{}", segment(self.conversation.as_str()))
+    }
+
     /// Where a form of this conversation is sent to.
     pub(super) fn action(&self, what: &str) -> String {
-        format!("/page/c/{}/{what}", segment(self.conversation.as_str()))
+        format!("{}/{what}", self.page())
     }
 
     /// Where an answer is sent to.
@@ -72,7 +77,7 @@ pub(super) fn question(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup 
                 }
                 Question::Pause { hook, reason } => {
                     p.ask { "May the turn end? The hook " strong { (Name(hook)) } " wants a person to look." }
-                    div.why.md { (markdown::render(reason)) }
+                    div.why { (words::verbatim(reason)) }
                 }
                 _ => { p.ask { "This call waits for an answer." } }
             }
@@ -173,22 +178,6 @@ impl maud::Render for Raw<'_> {
     fn render_to(&self, out: &mut String) {
         self.0.render_to(out);
     }
-}
-
-/// JSON to be edited: what is not seen is written as an escape, so that it is seen and stays the same value.
-fn visible_json(value: &Value) -> String {
-    let json = serde_json::to_string_pretty(value).unwrap_or_default();
-    let mut visible = String::with_capacity(json.len());
-    for ch in json.chars() {
-        match ch {
-            // Outside of strings JSON is plain ASCII, and inside of them serde escapes line ends.
-            ch if ch != '\n' && is_unsafe(ch) => {
-                ch.encode_utf16(&mut [0; 2]).iter().for_each(|unit| visible.push_str(&format!("\\u{unit:04x}")));
-            }
-            ch => visible.push(ch),
-        }
-    }
-    visible
 }
 
 /// The answer that a question's form sent: names and values, as browsers send them.

@@ -71,6 +71,22 @@ fn escape_char(ch: char, out: &mut String) {
     }
 }
 
+/// JSON in which what is not seen is written as an escape, so that it is seen and stays the same value.
+pub(crate) fn visible_json(value: &serde_json::Value) -> String {
+    let json = serde_json::to_string_pretty(value).unwrap_or_default();
+    let mut visible = String::with_capacity(json.len());
+    for ch in json.chars() {
+        match ch {
+            // Outside of strings JSON is plain ASCII, and inside of them serde escapes line ends.
+            ch if ch != '\n' && is_unsafe(ch) => {
+                ch.encode_utf16(&mut [0; 2]).iter().for_each(|unit| visible.push_str(&format!("\\u{unit:04x}")));
+            }
+            ch => visible.push(ch),
+        }
+    }
+    visible
+}
+
 /// One segment of a path: whatever an id consists of, it stays inside its segment.
 pub(crate) fn segment(text: &str) -> String {
     let mut path = String::with_capacity(text.len());

@@ -1,7 +1,8 @@
 //! Where the time of a turn went: model calls, tools, waiting and hooks with their beginnings and ends.
 //!
 //! The log has the times of events, and a record how long a hook took. A hook is placed by what it ran before or behind, which is
-//! exact to the time between two events.
+//! exact to the time between two events. Replies that were discarded are in no log: the one that was let through says how many
+//! there were before it, and they stand where it stands.
 
 use std::sync::Arc;
 
@@ -10,14 +11,20 @@ use turnbuckle::hook::{Decision, Point, Record};
 use turnbuckle::message::Usage;
 use turnbuckle::{CallId, Timestamp};
 
+use super::stages::{END, Stage, stages};
+
 /// What took time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
+    /// What follows until the next one is done in it.
+    Stage,
     Model,
+    /// A reply that was discarded before the one that is in the log.
+    Discarded,
     Tool,
     /// Someone had to answer.
     Wait,
-    /// Hooks refused to let the turn end.
+    /// Hooks refused to let the turn end: a moment.
     Refused,
     Hook,
 }
@@ -31,13 +38,16 @@ pub(super) struct Span<'a> {
     pub(super) ms: f64,
     pub(super) call: Option<&'a CallId>,
     pub(super) usage: Option<(Usage, f64)>,
-    pub(super) record: Option<&'a Record>,
+    /// The record of a hook, with its number.
+    pub(super) record: Option<(usize, &'a Record)>,
 }
 
 /// What took time in a turn, in the order in which it began.
 pub(super) fn spans<'a>(events: &'a [Arc<Event>], records: &'a [Record]) -> Vec<Span<'a>> {
     let Some(first) = events.first() else { return Vec::new() };
-    let since = |at: Timestamp| at.since(first.at).as_secs_f64() * 1_000.0;
+    // The first event is written when the hooks before it have run.
+    let lead: f64 = records.iter().take_while(|record| is_before(record.point)).map(took).sum();
+    let since = |at: Timestamp| at.since(first.at).as_secs_f64() * 1_000.0 + lead;
     let (mut spans, mut open): (Vec<Span<'a>>, Vec<(&CallId, f64, What)>) = (Vec::new(), Vec::new());
     let mut before = 0.0;
     for event in events {
@@ -47,8 +57,9 @@ pub(super) fn spans<'a>(events: &'a [Arc<Event>], records: &'a [Record]) -> Vec<
             Span { what, name, from, ms: (now - from).max(0.0), call, usage, record }
         };
         match &event.kind {
-            EventKind::AssistantMessage { model, usage, cost, .. } => {
+            EventKind::AssistantMessage { model, usage, cost, attempt, .. } => {
                 let name = model.as_deref().unwrap_or("model call");
+                spans.extend((1..(*attempt).min(MOST_ATTEMPTS)).map(|_| span(What::Discarded, name, before)));
                 spans.push(Span { usage: Some((*usage, *cost)), ..span(What::Model, name, before) });
             }
             EventKind::ToolStarted { call, .. } => open.push((call, now, What::Tool)),
@@ -65,15 +76,42 @@ pub(super) fn spans<'a>(events: &'a [Arc<Event>], records: &'a [Record]) -> Vec<
                     spans.push(Span { call: Some(call), ..span(what, name_of(events, call), from) });
                 }
             }
-            EventKind::StopFeedback { .. } => spans.push(span(What::Refused, "refused", before)),
+            EventKind::StopFeedback { .. } => spans.push(span(What::Refused, "refused", now)),
             _ => {}
         }
         before = now;
     }
-    let hooks = hooks(&spans, events, records, since);
-    spans.extend(hooks);
-    spans.sort_by(|one, other| one.from.total_cmp(&other.from));
-    spans
+    let stages = stages(events, since);
+    let hooks = hooks(&spans, &stages, events, records, since);
+    let stages = stages.into_iter().map(|stage| {
+        let (call, usage, record) = (None, None, None);
+        let ms = (stage.to - stage.from).max(0.0);
+        Span { what: What::Stage, name: stage.name, from: stage.from, ms, call, usage, record }
+    });
+    let mut all: Vec<Span<'a>> = stages.collect();
+    all.extend(spans);
+    all.extend(hooks);
+    // A stage stands before what is done in it, and a refusal between the hook that refused and what follows.
+    let rank = |span: &Span<'_>| match (span.what, span.record) {
+        (What::Hook, Some((_, record))) if record.point == Point::OnStop && span.ms <= 0.0 => 0,
+        (What::Refused, _) => 1,
+        (What::Stage, _) => 2,
+        _ => 3,
+    };
+    all.sort_by(|one, other| one.from.total_cmp(&other.from).then(rank(one).cmp(&rank(other))));
+    all
+}
+
+/// Of one reply, shown as bars of their own.
+const MOST_ATTEMPTS: u32 = 20;
+
+/// Whether hooks at this point run before the message is in the log.
+fn is_before(point: Point) -> bool {
+    matches!(point, Point::OnConversation | Point::BeforeAgent)
+}
+
+fn took(record: &Record) -> f64 {
+    record.took.as_secs_f64() * 1_000.0
 }
 
 fn name_of<'a>(events: &'a [Arc<Event>], call: &'a CallId) -> &'a str {
@@ -86,25 +124,27 @@ fn name_of<'a>(events: &'a [Arc<Event>], call: &'a CallId) -> &'a str {
 
 fn hooks<'a>(
     spans: &[Span<'a>],
+    stages: &[Stage],
     events: &'a [Arc<Event>],
     records: &'a [Record],
-    since: impl Fn(Timestamp) -> f64,
+    since: impl Fn(Timestamp) -> f64 + Copy,
 ) -> Vec<Span<'a>> {
     let models: Vec<&Span<'_>> = spans.iter().filter(|span| span.what == What::Model).collect();
     let end = events.last().map_or(0.0, |event| since(event.at));
-    let stops: Vec<f64> = events
-        .iter()
-        .filter(|event| matches!(event.kind, EventKind::StopFeedback { .. } | EventKind::TurnEnded(_)))
-        .map(|event| since(event.at))
-        .collect();
+    let stops: Vec<&Stage> = stages.iter().filter(|stage| stage.name == END).collect();
+    // Something that ends then has begun in the same stage: times of events are rounded, and those of hooks are not.
+    let ending = |at: f64, ms: f64| {
+        let stage = stages.iter().rfind(|stage| stage.from < at);
+        (at - ms).max(stage.map_or(0.0, |stage| stage.from))
+    };
     let (mut model, mut stop) = (0, 0);
     // Hooks of the present model call, and of the present try to end. A model call between two tries must not make the second look
     // like the first.
     let (mut seen, mut stopping): (Vec<(&str, Point)>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut placed = Vec::new();
     // Hooks that run one after the other stand one after the other.
-    let mut place = |record: &'a Record, from: f64| {
-        let ms = record.took.as_secs_f64() * 1_000.0;
+    let mut place = |number: usize, record: &'a Record, from: f64| {
+        let ms = took(record);
         let (call, usage) = (record.call.as_ref(), None);
         placed.push(Span {
             what: What::Hook,
@@ -113,11 +153,22 @@ fn hooks<'a>(
             ms,
             call,
             usage,
-            record: Some(record),
+            record: Some((number, record)),
         });
     };
-    for record in records {
-        let ms = record.took.as_secs_f64() * 1_000.0;
+    // Records of hooks that judged a reply, each with the number of its model call.
+    let mut after: Vec<(usize, usize)> = Vec::new();
+    let messages: Vec<f64> = events
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::UserMessage { .. }))
+        .map(|event| since(event.at))
+        .collect();
+    // Hooks on the present message, which are called one after the other: those on the first one from the beginning on, and those on
+    // one that steers before it.
+    let (mut message, mut until, mut met): (usize, f64, Vec<&str>) = (0, 0.0, Vec::new());
+    for (number, record) in records.iter().enumerate() {
+        let ms = took(record);
+        let mut place = |record, from| place(number, record, from);
         let of_call = |what: What| spans.iter().find(|span| span.what == what && span.call == record.call.as_ref());
         match record.point {
             Point::BeforeModel | Point::WrapModelCall | Point::Stream | Point::AfterModel => {
@@ -132,26 +183,53 @@ fn hooks<'a>(
                     seen.clear();
                 }
                 let Some(span) = models.get(model) else {
-                    place(record, end - ms);
+                    place(record, ending(end, ms));
                     continue;
                 };
-                place(record, if record.point == Point::AfterModel { span.from + span.ms - ms } else { span.from });
+                place(record, span.from);
+                if record.point == Point::AfterModel {
+                    after.push((number, model));
+                }
             }
-            Point::BeforeTool => place(record, of_call(What::Tool).map_or(end, |span| span.from) - ms),
-            Point::WrapToolCall => place(record, of_call(What::Tool).map_or(end - ms, |span| span.from)),
-            Point::AfterTool => place(record, of_call(What::Tool).map_or(end, |span| span.from + span.ms) - ms),
+            Point::BeforeTool => place(record, ending(of_call(What::Tool).map_or(end, |span| span.from), ms)),
+            Point::WrapToolCall => place(record, of_call(What::Tool).map_or(ending(end, ms), |span| span.from)),
+            Point::AfterTool => place(record, ending(of_call(What::Tool).map_or(end, |span| span.from + span.ms), ms)),
             Point::OnStop => {
                 if stopping.contains(&&*record.hook) && stop + 1 < stops.len() {
                     stop += 1;
                     stopping.clear();
                 }
                 stopping.push(&record.hook);
-                place(record, stops.get(stop).copied().unwrap_or(end) - ms);
+                let from = stops.get(stop).map_or(ending(end, ms), |stage| (stage.to - ms).max(stage.from));
+                place(record, from);
             }
-            Point::OnConversation | Point::BeforeAgent => place(record, 0.0),
-            Point::AfterAgent | Point::BeforeCompaction => place(record, end - ms),
+            Point::BeforeAgent if met.contains(&&*record.hook) => {
+                message += 1;
+                met = vec![&record.hook];
+                place(record, messages.get(message).copied().unwrap_or(end) - ms);
+            }
+            Point::BeforeAgent if message > 0 => {
+                met.push(&record.hook);
+                place(record, messages.get(message).copied().unwrap_or(end) - ms);
+            }
+            Point::OnConversation | Point::BeforeAgent => {
+                if record.point == Point::BeforeAgent {
+                    met.push(&record.hook);
+                }
+                place(record, until);
+                until += ms;
+            }
+            Point::AfterAgent | Point::BeforeCompaction => place(record, ending(end, ms)),
             _ => place(record, end),
         }
+    }
+    // The last of them ends with the call, and each one before it ends where the next one begins.
+    let mut until: Option<(usize, f64)> = None;
+    for (number, model) in after.into_iter().rev() {
+        let (Some(span), Some(judge)) = (models.get(model), placed.get_mut(number)) else { continue };
+        let end = until.filter(|(of, _)| *of == model).map_or(span.from + span.ms, |(_, begin)| begin);
+        judge.from = (end - judge.ms).max(span.from);
+        until = Some((model, judge.from));
     }
     placed
 }
@@ -207,7 +285,7 @@ mod tests {
         let spans = spans(&events, &records);
         let placed: Vec<(&str, f64, f64)> = spans
             .iter()
-            .filter(|span| span.record.is_some_and(|record| record.point == Point::OnStop))
+            .filter(|span| span.record.is_some_and(|(_, record)| record.point == Point::OnStop))
             .map(|span| (span.name, span.from, span.from + span.ms))
             .collect();
         let expected = [
@@ -217,5 +295,63 @@ mod tests {
             ("style", 8_900.0, 9_000.0),
         ];
         assert_eq!(placed, expected);
+    }
+
+    fn said(attempt: u32) -> Value {
+        json!({"type": "assistant_message", "attempt": attempt, "stop_reason": "end", "usage": {}, "object": null,
+            "content": [{"type": "text", "text": "done"}]})
+    }
+
+    fn message() -> Value {
+        json!({"type": "user_message", "content": [{"type": "text", "text": "go"}], "by": {"user": "ann"}})
+    }
+
+    #[test]
+    fn an_attempt_that_was_discarded_has_a_bar() {
+        let events = [event(1, 0, message()), event(2, 1_000, said(3))];
+        let records = [];
+        let spans = spans(&events, &records);
+        let calls = spans.iter().filter(|span| matches!(span.what, What::Model | What::Discarded));
+        assert_eq!(calls.count(), 3, "{spans:?}");
+    }
+
+    #[test]
+    fn a_reply_that_is_asked_for_again_is_judged_before_the_one_that_stands() {
+        let events = [event(1, 0, message()), event(2, 1_000, said(2))];
+        let records = [
+            record(Point::AfterModel, "guard", Decision::Regenerate, 5),
+            record(Point::AfterModel, "guard", Decision::Continue, 8),
+        ];
+        let spans = spans(&events, &records);
+        let judged = spans.iter().filter_map(|span| Some((span.record?.1.decision, span.from)));
+        assert_eq!(judged.collect::<Vec<_>>(), [(Decision::Regenerate, 987.0), (Decision::Continue, 992.0)]);
+    }
+
+    #[test]
+    fn each_stage_stands_before_what_is_done_in_it_and_a_refusal_behind_the_hook_that_refused() {
+        let events = [
+            event(1, 0, message()),
+            event(2, 1_000, said(1)),
+            event(3, 1_500, json!({"type": "stop_feedback", "refusals": [{"hook": "lint", "feedback": "not yet"}]})),
+            event(4, 2_000, said(1)),
+        ];
+        let records = [
+            record(Point::BeforeAgent, "recall", Decision::Continue, 100),
+            record(Point::OnStop, "lint", Decision::Refuse, 500),
+        ];
+        let spans = spans(&events, &records);
+        let order: Vec<(&str, f64)> = spans.iter().map(|span| (span.name, span.from)).collect();
+        let expected = [
+            ("accept", 0.0),
+            ("recall", 0.0),
+            ("build, call", 100.0),
+            ("model call", 100.0),
+            ("end", 1_100.0),
+            ("lint", 1_100.0),
+            ("refused", 1_600.0),
+            ("build, call", 1_600.0),
+            ("model call", 1_600.0),
+        ];
+        assert_eq!(order, expected);
     }
 }

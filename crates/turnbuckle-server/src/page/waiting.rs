@@ -8,12 +8,21 @@ use turnbuckle::conversation::PendingCall;
 use super::card;
 use super::layout::{self, Viewer};
 use super::question::{self, Forms};
-use super::safe::{Name, segment};
+use super::safe::{Name, Shown, segment};
+
+/// A call that waits for the viewer.
+#[derive(Clone, Debug)]
+pub struct WaitingCall {
+    /// What is asked.
+    pub call: PendingCall,
+    /// What its conversation is called, if it has a title or first words.
+    pub title: Option<String>,
+}
 
 /// The page. `calls` are those that the viewer may answer, the oldest first.
-pub fn waiting(viewer: &Viewer, calls: &[PendingCall], now: Timestamp) -> Markup {
+pub fn waiting(viewer: &Viewer, calls: &[WaitingCall], now: Timestamp) -> Markup {
     let main = html! {
-        div.waiting data-refresh="30" {
+        div.waiting data-refresh=(layout::REFRESH_SECONDS) {
             header.head { h1 { "Waiting for you" } }
             p.alert role="alert" id="alert" hidden {}
             div id="log" {
@@ -25,16 +34,16 @@ pub fn waiting(viewer: &Viewer, calls: &[PendingCall], now: Timestamp) -> Markup
     layout::page(viewer, "Waiting for you", "/page/waiting", &main)
 }
 
-fn one(viewer: &Viewer, call: &PendingCall, now: Timestamp) -> Markup {
+fn one(viewer: &Viewer, WaitingCall { call, title }: &WaitingCall, now: Timestamp) -> Markup {
     let forms = Forms { conversation: &call.conversation, csrf: Some(&viewer.csrf), answers: true, link: None };
     let id = element_id(call);
     let path = format!("/page/c/{}", segment(call.conversation.as_str()));
     html! {
-        article.card id=(id) data-state="ask" {
+        article.card id=(id) data-state="ask" data-announce {
             header { span.dot aria-hidden="true" {} h2 { (question::title(&call.pending.question)) } span.badge { (question::since(call.asked, now)) } }
             p.soft {
                 "The agent " strong { (Name(&call.agent)) } " asks, in a turn of " (card::author(&call.requester)) ", in "
-                a href=(path) { (Name(call.conversation.as_str())) }
+                a href=(path) { (Shown(title.as_deref().unwrap_or(call.conversation.as_str()))) }
             }
             (question::question(&call.pending, &id, forms))
         }

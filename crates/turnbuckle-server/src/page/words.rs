@@ -6,6 +6,11 @@ use maud::{Markup, html};
 use turnbuckle::Timestamp;
 use turnbuckle::feed::ConversationState;
 
+use super::safe::Shown;
+
+/// The most characters of first words.
+const OPENING: usize = 60;
+
 /// A moment: hour and minute in the page, the rest when pointed at. The script shows it in the reader's own time.
 pub(super) fn time(at: Timestamp) -> Markup {
     let stamp = at.to_string();
@@ -29,6 +34,30 @@ fn rough(time: Duration) -> String {
         5_400..129_600 => format!("{} h", (time.as_secs() + 1_800) / 3_600),
         seconds => format!("{} d", (seconds + 43_200) / 86_400),
     }
+}
+
+/// What a hook said, as it said it: in the words of a compiler, spaces and signs mean something.
+pub(super) fn verbatim(text: &str) -> Markup {
+    let text = text.trim_matches('\n');
+    html! {
+        @if text.contains('\n') { pre.verbatim { (Shown(text)) } }
+        @else { p.verbatim { (Shown(text)) } }
+    }
+}
+
+/// The first words of a text, on one line.
+pub(crate) fn opening(text: &str) -> String {
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if line.chars().count() + word.chars().count() > OPENING {
+            // A first word without an end is cut.
+            line.extend(word.chars().take(if line.is_empty() { OPENING } else { 0 }));
+            return line.trim_end().to_owned() + "…";
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    line.trim_end().to_owned()
 }
 
 pub(super) fn milliseconds(ms: f64) -> String {

@@ -24,7 +24,7 @@ const PAGE: usize = 50;
 const MAX_PAGE: usize = 500;
 
 /// Makes a conversation
-#[utoipa::path(post, path = "/v1/conversations", tag = "conversations", request_body = NewConversation,
+#[utoipa::path(post, path = "/v1/conversations", tag = "conversations", request_body = Option<NewConversation>,
     responses((status = 201, body = CreatedConversation), (status = "4XX", body = ErrorBody)))]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,

@@ -52,9 +52,15 @@ pub(crate) async fn send(
         let schema = OutputSchema::new(schema).map_err(|error| Rejection::bad_request(format!("`schema`: {error}")))?;
         input = input.with_schema(schema);
     }
+    // Looked for before anything that may have changed since: the first one was taken, and this is the answer to it.
+    if let Some(turn) = app.conversations.sent_before(&id, &input, &caller.scope).await? {
+        return Ok((StatusCode::ACCEPTED, Json(AcceptedMessage { turn })));
+    }
     if message.accept_changes {
-        app.conversations.accept_changes(&id, caller.scope.clone()).await?;
-        app.conversations.resume(&id, caller.scope.clone()).await?;
+        input = input.accept_agent();
+        if app.conversations.accept_changes(&id, caller.scope.clone()).await?.is_some() {
+            app.conversations.resume(&id, caller.scope.clone()).await?;
+        }
     } else if let Some(left) = app.conversations.left_turn(&id, caller.scope.clone()).await? {
         return Err(SendError::Left { id, left }.into());
     }
@@ -88,13 +94,14 @@ fn content(value: Value) -> Result<Content, Rejection> {
         _ => return Err(Rejection::bad_request("`content` is a text or a list of parts")),
     };
     for part in &parts {
-        match part {
-            Part::Text { .. } => {}
-            Part::Image { data, url, .. } | Part::File { data, url, .. } if data.is_some() != url.is_some() => {}
-            Part::Image { .. } | Part::File { .. } => {
-                return Err(Rejection::bad_request("an image or a file has `data` or `url`"));
-            }
+        let (data, url) = match part {
+            Part::Text { .. } => continue,
+            Part::Image(image) => (&image.data, &image.url),
+            Part::File(file) => (&file.data, &file.url),
             _ => return Err(Rejection::bad_request("`content` takes parts of the types text, image and file")),
+        };
+        if data.is_some() == url.is_some() {
+            return Err(Rejection::bad_request("an image or a file has `data` or `url`"));
         }
     }
     Ok(parts.into())

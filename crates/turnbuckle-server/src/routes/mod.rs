@@ -2,12 +2,15 @@
 
 mod answers;
 mod conversations;
+mod description;
 mod health;
 mod links;
 mod messages;
 mod metrics;
 mod page;
 mod turns;
+
+pub(crate) use health::StoreRead;
 
 use std::sync::Arc;
 
@@ -23,6 +26,7 @@ use utoipa_axum::routes;
 use crate::events;
 use crate::mount;
 use crate::observe::observed;
+use crate::page_caller;
 use crate::rejection::Rejection;
 use crate::server::App;
 
@@ -58,7 +62,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
 pub(crate) fn openapi() -> serde_json::Value {
     let (_, api) = described().split_for_parts();
     // The description is made of plain data, which always is JSON.
-    serde_json::to_value(api).unwrap_or_default()
+    description::completed(serde_json::to_value(api).unwrap_or_default())
 }
 
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -69,7 +73,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(page::router())
         .merge(mount::router(&app.mounts))
         .route("/openapi.json", get(move || std::future::ready(axum::Json(description.clone()))))
-        .fallback(async || Rejection::not_found())
+        .fallback(page_caller::nothing_here)
         .layer(DefaultBodyLimit::max(body_bytes))
         .layer(CatchPanicLayer::custom(Rejection::of_panic))
         .layer(from_fn_with_state(app.clone(), observed))

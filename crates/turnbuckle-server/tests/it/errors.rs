@@ -1,5 +1,6 @@
 //! Every error has one shape, whatever was wrong, and nothing leaks.
 
+use axum::response::IntoResponse as _;
 use serde_json::json;
 use turnbuckle::models::Script;
 use turnbuckle::{Agent, Conversations};
@@ -214,6 +215,27 @@ async fn every_answer_keeps_browsers_from_guessing_and_framing() {
             assert!(answer.headers.contains(header), "{path}: {}", answer.headers);
         }
     }
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn an_error_of_a_route_of_the_program_has_the_shape_of_all_errors_unless_it_is_json() {
+    let answer = async |_, request: axum::extract::Request| match request.method().as_str() {
+        "GET" => (axum::http::StatusCode::METHOD_NOT_ALLOWED, [("allow", "POST")], "no".to_owned()).into_response(),
+        "PUT" => (axum::http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad JSON".to_owned()).into_response(),
+        "DELETE" => axum::http::StatusCode::BAD_GATEWAY.into_response(),
+        _ => (axum::http::StatusCode::BAD_REQUEST, axum::Json(json!({ "jsonrpc": "2.0" }))).into_response(),
+    };
+    let conversations = Conversations::in_memory(Agent::builder("a", Script::says(["hello"])).build().unwrap());
+    let server = Server::builder(conversations).mount("/mounted", answer).build().unwrap();
+    let running = Running::start(server).await;
+    let client = running.client();
+    let refused = client.get("/mounted").await;
+    assert_eq!(refused.code(), (405, "method_not_allowed".to_owned()));
+    assert!(refused.headers.contains("allow: post"), "{}", refused.headers);
+    assert_eq!(client.request("PUT", "/mounted", None).await.code(), (400, "bad_request".to_owned()));
+    assert_eq!(client.request("DELETE", "/mounted", None).await.code(), (500, "internal".to_owned()));
+    assert_eq!(client.post("/mounted", json!({})).await.json(), json!({ "jsonrpc": "2.0" }));
     running.stopped().await;
 }
 

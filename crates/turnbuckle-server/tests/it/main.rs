@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod client;
+mod connections;
 mod errors;
 mod links;
+mod messages;
 mod metrics;
 mod page;
 mod page_hostile;

@@ -213,6 +213,7 @@ async fn give_up_a_job(store: &MemoryStore, id: &ConversationId) {
         due,
         reminder: None,
         spent: None,
+        partial: None,
     };
     let mut batch = Batch::new(id, claim.epoch, last.seq);
     batch.jobs = vec![job("given up", None), job("tried again", Some(now))];

@@ -1,14 +1,17 @@
 //! What the page shows of a conversation, and that what is sent to viewers makes their page like one that is fetched.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use serde_json::json;
 use turnbuckle::Actor;
-use turnbuckle::event::Question;
+use turnbuckle::event::{Event, Question};
+use turnbuckle::hook::{Decision, Point, Record};
 use turnbuckle::projection::Projection;
 use turnbuckle::store::Answer;
-use turnbuckle_server::page::{self, BadAnswer, ConversationPage, Patch, Rights, View};
+use turnbuckle_server::page::{self, BadAnswer, ConversationPage, Patch, Rights, TurnPage, View};
 
 use crate::page_story::{Story, rights, tell, viewer};
 
@@ -48,17 +51,114 @@ fn messages_refused_stops_and_ends_are_shown_as_what_they_are() {
         <div class="md">
         <p>hi</p></div></article>
         <article class="msg assistant" id="m-2" data-in="log" data-announce>
-        <header><h3>Assistant</h3><time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft meta">0 in, 0 out</span></header>
+        <header><h3>Assistant</h3><time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft meta"></span></header>
         <div class="md said">
         <p><strong>done</strong></p></div></article>
         <article class="refused" id="m-3" data-in="log" data-announce>
         <header><h3>Stop refused</h3><time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft">The model said it was done. It goes on with this:</span></header>
         <p><strong>lint</strong></p>
-        <div class="md said">
-        <p>not yet</p></div></article>
+        <div class="said">
+        <p class="verbatim">not yet</p></div></article>
         <footer class="ended" id="m-4" data-in="log" data-outcome="failed" data-announce>
-        <p><strong class="said">Turn failed: no model</strong> <time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft meta">1 model call · 0 tokens · 5.0 ms</span> <a href="/page/c/c_1/turns/t_1">Details</a></p></footer>"#]],
+        <p><strong class="said">Turn failed: no model</strong> <time class="soft" datetime="2026-01-31T12:00:00.000Z" title="2026-01-31T12:00:00.000Z">12:00</time><span class="soft meta">1 model call · 5.0 ms</span> <a href="/page/c/c_1/turns/t_1">Details</a></p></footer>"#]],
     );
+}
+
+/// What a compiler says: signs that Markdown would take for its own, and spaces that point at something.
+const ERROR: &str = "error in __init__.py line 3:\n    x = a*b*c\n        ^";
+const ERROR_SHOWN: &str = "<pre class=\"verbatim\">error in __init__.py line 3:\n    x = a*b*c\n        ^</pre>";
+
+#[test]
+fn what_a_hook_says_is_shown_as_it_said_it() {
+    let mut story = Story::new(&str::to_owned);
+    story.log(json!({"type": "stop_feedback", "refusals": [{"hook": "lint", "feedback": ERROR}]}));
+    assert!(shown(&story.view(), &rights()).contains(ERROR_SHOWN), "a refusal");
+    let mut story = Story::new(&str::to_owned);
+    story.log(json!({"type": "injection", "hook": "lint", "content": text(ERROR), "for": "this_turn"}));
+    assert!(shown(&story.view(), &rights()).contains(ERROR_SHOWN), "added context");
+    let mut story = Story::new(&str::to_owned);
+    story.log(json!({"type": "suspension", "call": "p", "kind": "pause", "prompt": {"hook": "lint", "reason": ERROR}, "expires": "2026-02-01T12:00:00.000Z"}));
+    assert!(shown(&story.view(), &rights()).contains(ERROR_SHOWN), "a pause");
+    let mut record = Record::new(Point::OnStop, "lint".into(), Decision::Refuse, Duration::ZERO);
+    record.reason = Some(ERROR.into());
+    assert!(turn_page(&[], &[record]).contains(ERROR_SHOWN), "a record");
+}
+
+fn turn_page(events: &[Arc<Event>], records: &[Record]) -> String {
+    let (conversation, turn) = ("c_1".into(), "t_1".into());
+    let page = TurnPage { conversation: &conversation, title: None, turn: &turn, events, records, hooks: &[] };
+    page::turn(&viewer(""), &page).0
+}
+
+#[test]
+fn a_hook_in_the_picture_of_a_turn_leads_to_its_record_with_what_it_added_there() {
+    let mut story = Story::new(&str::to_owned);
+    story
+        .log(json!({"type": "user_message", "content": text("hi"), "by": {"user": "ann"}}))
+        .log(json!({"type": "injection", "hook": "recall", "content": text("the first note"), "for": "this_turn"}))
+        .log(json!({"type": "user_message", "content": text("and this"), "by": {"user": "ann"}}))
+        .log(json!({"type": "injection", "hook": "recall", "content": text("the second note"), "for": "this_turn"}));
+    let mut record = Record::new(Point::BeforeAgent, "recall".into(), Decision::Continue, Duration::from_millis(3));
+    record.tokens = 4;
+    let quiet = Record::new(Point::BeforeModel, "recall".into(), Decision::Continue, Duration::from_millis(1));
+    let page = turn_page(&story.logged(), &[record.clone(), quiet, record]);
+    for number in 0..3 {
+        assert!(
+            page.contains(&format!("href=\"#r-{number}\"")) && page.contains(&format!("id=\"r-{number}\"")),
+            "{page}"
+        );
+    }
+    let of_record = |number: usize| {
+        let (_, rest) = page.split_once(&format!("id=\"r-{number}\"")).unwrap();
+        rest.split("id=\"r-").next().unwrap().to_owned()
+    };
+    assert!(of_record(0).contains("the first note") && !of_record(0).contains("the second note"), "{page}");
+    assert!(of_record(2).contains("the second note") && !of_record(2).contains("the first note"), "{page}");
+    assert!(page.contains("<div class=\"record\" id=\"r-1\""), "a record with nothing in it is no fold: {page}");
+}
+
+#[test]
+fn the_page_of_a_turn_has_its_stages_a_scale_and_a_bar_for_each_attempt() {
+    let mut story = Story::new(&str::to_owned);
+    story
+        .log(json!({"type": "user_message", "content": text("hi"), "by": {"user": "ann"}}))
+        .after(4_000)
+        .log(json!({"type": "assistant_message", "attempt": 2, "stop_reason": "end", "usage": {}, "object": null, "content": text("done")}));
+    let page = turn_page(&story.logged(), &[]);
+    for part in [">accept<", ">build, call<", "<li class=\"discarded\">", ">2.0 s</span>", "data-refresh"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[test]
+fn a_turn_under_way_has_a_link_to_its_page() {
+    let mut story = Story::new(&str::to_owned);
+    story.log(json!({"type": "user_message", "content": text("hi"), "by": {"user": "ann"}}));
+    story.live(json!({"type": "state_changed", "state": "call"}));
+    let page = shown(&story.view(), &rights());
+    assert!(page.contains("href=\"/page/c/c_1/turns/t_1\">This turn so far"), "{page}");
+    assert!(page.contains("<h1>hi</h1>"), "without a title it is called by its first words: {page}");
+}
+
+#[test]
+fn a_title_is_shown_whole() {
+    let title = "a title ".repeat(12);
+    let about = ConversationPage { title: Some(title.clone()), ..ConversationPage::default() };
+    let page = page::conversation(&viewer(""), &rights(), &View::new("c_1".into(), Projection::default()), &about).0;
+    assert!(page.contains(&format!("<h1>{title}</h1>")), "{page}");
+}
+
+#[test]
+fn in_an_edit_a_line_that_stays_is_shown_once() {
+    let mut story = Story::new(&str::to_owned);
+    let arguments = json!({"path": "a", "old": "one\ntwo\nthree", "new": "one\n2\nthree"});
+    story.log(
+        json!({"type": "tool_call", "call": "c1", "name": "edit_file", "arguments": arguments, "executor": "server"}),
+    );
+    let page = shown(&story.view(), &rights());
+    let expected =
+        "<code> one\n<span class=\"t-removed\">-two</span>\n<span class=\"t-added\">+2</span>\n three\n</code>";
+    assert!(page.contains(expected), "{page}");
 }
 
 #[test]

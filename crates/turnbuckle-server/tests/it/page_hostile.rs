@@ -15,7 +15,7 @@ use turnbuckle::stores::MemoryStore;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Actor, Agent, Conversations, Scope, Timestamp};
-use turnbuckle_server::page::{self, ConversationPage, ListPage, Listed, Queued, TurnPage, is_unsafe};
+use turnbuckle_server::page::{self, ConversationPage, ListPage, Listed, Queued, TurnPage, WaitingCall, is_unsafe};
 
 use crate::page_story::{NOON, Story, records, rights, tell, viewer};
 
@@ -111,6 +111,9 @@ const ATTRIBUTES: &[&str] = &[
     "autocomplete",
     "spellcheck",
     "maxlength",
+    "minlength",
+    "min",
+    "max",
     "checked",
     "selected",
     "step",
@@ -206,7 +209,8 @@ impl Sink {
                 || value == "/"
                 || value == "/login"
                 || value == "/logout"
-                || value == "#main";
+                || value == "#main"
+                || value.strip_prefix("#r-").is_some_and(|number| number.parse::<usize>().is_ok());
             let is_web =
                 ["https://", "http://", "mailto:"].iter().any(|scheme| value.to_lowercase().starts_with(scheme));
             let is_fine = match (element, key) {
@@ -308,19 +312,28 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
         alert: Some(say("that did not work")),
         draft: Some(say("again").replace(is_unsafe, "")),
         no_messages: None,
+        key: Some("k".into()),
     };
     let logged = story.logged();
     let (first, id) = (logged.first().unwrap().turn.clone(), say("c_1").into());
     let events: Vec<_> = logged.iter().filter(|event| event.turn == first).cloned().collect();
     let records = records(say);
-    let turn = TurnPage { conversation: &id, turn: &say("t_1").into(), events: &events, records: &records, hooks: &[] };
-    let listed = Listed { summary: summary(say), cost: Some(0.5), waits_for: Some(say("bob")) };
+    let turn = TurnPage {
+        conversation: &id,
+        title: Some(&say("a title")),
+        turn: &say("t_1").into(),
+        events: &events,
+        records: &records,
+        hooks: &[],
+    };
+    let listed =
+        Listed { summary: summary(say), first_words: Some(say("first")), cost: Some(0.5), waits_for: Some(say("bob")) };
     let list = ListPage { conversations: vec![listed], search: say("x"), older: None, can_begin: true };
     let all = [
         page::conversation(&viewer, &rights(), &view, &about),
         page::turn(&viewer, &turn),
         page::list(&viewer, &list, Timestamp::from_millis(NOON)),
-        page::confirm_delete(&viewer, &summary(say)),
+        page::confirm_delete(&viewer, &summary(say), Some(&say("no"))),
         page::login(&viewer, Some(&say("no"))),
         page::problem(&viewer, &say("Oh"), &say("no")),
     ];
@@ -371,6 +384,8 @@ async fn what_waits_is_shown_in_full_with_its_form_and_stays_text() {
         let turn = conversations.send(&"c_1".into(), "go", Scope::user("ann")).await.unwrap();
         turn.wait().await.unwrap();
         let pending = conversations.pending(Scope::user("ann")).await.unwrap();
+        let pending: Vec<_> =
+            pending.into_iter().map(|call| WaitingCall { call, title: Some((*hostile).to_owned()) }).collect();
         let page = page::waiting(&viewer("token"), &pending, Timestamp::from_millis(NOON)).0;
         assert!(page.contains("value=\"approve\"") && page.contains("May <strong>write</strong> run?"), "{page}");
         assert_eq!(offences(&page), [""; 0], "{hostile:?}");

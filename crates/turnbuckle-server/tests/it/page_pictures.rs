@@ -46,8 +46,14 @@ fn pages_as_files() {
     let hook = |name: &str| stop(name, async |_| Ok(OnStop::Accept));
     let agent = Agent::builder("coder", Script::says(["hi"])).hook(hook("lint")).hook(hook("critic")).build().unwrap();
     let (conversation, turn, records) = ("c_1".into(), "t_1".into(), records(&say));
-    let turn =
-        TurnPage { conversation: &conversation, turn: &turn, events: &events, records: &records, hooks: agent.hooks() };
+    let turn = TurnPage {
+        conversation: &conversation,
+        title: Some("Fix the total"),
+        turn: &turn,
+        events: &events,
+        records: &records,
+        hooks: agent.hooks(),
+    };
     write("turn.html", &page::turn(&viewer, &turn).0);
     let listed = |id: &str, title: Option<&str>, status, ago: u64, waits_for: Option<&str>| Listed {
         summary: ConversationSummary {
@@ -61,6 +67,7 @@ fn pages_as_files() {
             hold: None,
             title: title.map(Into::into),
         },
+        first_words: title.is_none().then(|| "Please fix the total in the invoice".to_owned()),
         cost: Some(0.0312),
         waits_for: waits_for.map(Into::into),
     };

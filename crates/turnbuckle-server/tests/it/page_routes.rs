@@ -241,6 +241,97 @@ async fn the_stream_of_a_page_brings_pieces_that_go_on_where_the_page_was_render
 }
 
 #[tokio::test]
+async fn a_form_for_a_message_that_is_sent_twice_is_one_message() {
+    let running = local().await;
+    let client = running.client();
+    let token = csrf(&client.get("/").await);
+    let begun = client.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    let key = client.get(&path).await.field("key");
+    let send = async |text: &str| {
+        let fields = [("csrf", &*token), ("key", &*key), ("content", text)];
+        client.form(&format!("{path}/messages"), &fields).await.status
+    };
+    assert_eq!(send("hi").await, 303);
+    client.until(&path, "Turn completed").await;
+    assert_eq!(send("hi").await, 303);
+    // Somebody who went back to the page has the same form, and says something else.
+    assert_eq!(send("write it").await, 303);
+    let page = client.until(&path, "May ").await;
+    assert_eq!(page.body.matches("class=\"msg user\"").count(), 2, "{}", page.body);
+    assert_ne!(page.field("key"), key);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn the_stream_of_a_page_says_how_many_questions_wait_for_its_viewer() {
+    let running = local().await;
+    let client = running.client();
+    let token = csrf(&client.get("/").await);
+    let begun = client.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    for text in ["hi", "write it"] {
+        client.form(&format!("{path}/messages"), &[("csrf", &token), ("content", text)]).await;
+        client.until(&path, if text == "hi" { "Turn completed" } else { "May " }).await;
+    }
+    let stream = format!("{path}/events");
+    let told = client.text_of_stream(&stream, "waiting-count").await;
+    assert!(told.contains("id=\"waiting-count\">1</span>"), "{told}");
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn a_busy_conversation_is_not_deleted_and_the_question_is_asked_again() {
+    let slow = json!({ "replies": [{ "chunks": ["a", "b"], "delay_ms": 60_000 }] }).to_string();
+    let agent = Agent::builder("slow", Script::from_json(&slow).unwrap()).build().unwrap();
+    let running = Running::start(Server::builder(Conversations::in_memory(agent)).build().unwrap()).await;
+    let client = running.client();
+    let token = csrf(&client.get("/").await);
+    let begun = client.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    client.form(&format!("{path}/messages"), &[("csrf", &token), ("content", "hi")]).await;
+    client.until(&path, "id=\"m-1\"").await;
+    let fields = [("csrf", &*token), ("confirm", path.trim_start_matches("/page/c/"))];
+    let answer = client.form(&format!("{path}/delete"), &fields).await;
+    assert_eq!(answer.status, 409);
+    assert!(
+        answer.body.contains("Cancel it first") && answer.body.contains("Delete this conversation?"),
+        "{}",
+        answer.body
+    );
+    assert!(!answer.body.contains("data-events"), "{}", answer.body);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn a_conversation_without_a_title_is_listed_by_its_first_words_to_its_owner_alone() {
+    let running = with_tokens(tokens(), Keys::random().unwrap()).await;
+    let (ann, sue) = (logged_in(&running, "ann-secret").await, logged_in(&running, "sue-secret").await);
+    let token = csrf(&ann.get("/").await);
+    let begun = ann.form("/page/c", &[("csrf", &token)]).await;
+    let path = header(&begun, "location").unwrap().to_owned();
+    ann.form(&format!("{path}/messages"), &[("csrf", &token), ("content", "What is  the\nplan?")]).await;
+    ann.until(&path, "Turn completed").await;
+    assert!(ann.get("/").await.body.contains(">What is the plan?</a>"));
+    let list = sue.get("/").await.body;
+    assert!(list.contains(&*path) && !list.contains("the plan"), "a list does not show what others said: {list}");
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn a_person_is_told_by_a_page_that_nothing_is_there_and_a_program_by_json() {
+    let running = local().await;
+    let client = running.client();
+    let page = client.with("accept: text/html,*/*;q=0.8").get("/nothing").await;
+    assert_eq!(page.status, 404);
+    assert!(header(&page, "content-type").unwrap().starts_with("text/html"), "{page:?}");
+    assert!(page.body.contains("there is nothing here"), "{page:?}");
+    assert_eq!(header(&page, "x-dns-prefetch-control"), Some("off"));
+    assert_eq!(client.get("/nothing").await.code(), (404, "not_found".to_owned()));
+    running.stopped().await;
+}
+
+#[tokio::test]
 async fn messages_that_wait_are_shown_and_taken_back() {
     let slow = json!({ "replies": [{ "chunks": ["a", "b"], "delay_ms": 60_000 }, { "text": "second" }] }).to_string();
     let agent = Agent::builder("slow", Script::from_json(&slow).unwrap()).build().unwrap();

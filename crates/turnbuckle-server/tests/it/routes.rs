@@ -44,9 +44,16 @@ impl Walk {
         self.seen.insert(format!("{method} {route}"));
         let responses = &self.description["paths"][route][method.to_ascii_lowercase()]["responses"];
         let response = match &responses[answer.status.to_string()] {
-            Value::Null => &responses["4XX"],
+            Value::Null if answer.status < 500 => &responses["4XX"],
             response => response,
         };
+        let response = match response["$ref"].as_str() {
+            Some(reference) => self.description.pointer(reference.strip_prefix('#').unwrap()).unwrap(),
+            None => response,
+        };
+        if let Some(headers) = response["headers"].as_object() {
+            assert!(headers.keys().all(|name| answer.headers.contains(&format!("{name}: "))), "{answer:?}");
+        }
         let mut schema = response["content"]["application/json"]["schema"].clone();
         assert!(schema.is_object(), "{method} {route} has no {}: {responses}", answer.status);
         schema["components"] = self.description["components"].clone();
@@ -73,7 +80,8 @@ impl Walk {
 #[tokio::test]
 async fn every_route_does_what_its_description_says() {
     let (conversations, keys) = (Conversations::in_memory(agent()), Keys::random().unwrap());
-    let running = Running::start(Server::builder(conversations.clone()).keys(keys.clone()).build().unwrap()).await;
+    let server = Server::builder(conversations.clone()).keys(keys.clone()).build().unwrap();
+    let running = Running::start(server.clone()).await;
     let client = running.client();
     let description = client.get("/openapi.json").await.json();
     let mut walk = Walk { client: client.clone(), description: description.clone(), seen: BTreeSet::new() };
@@ -186,6 +194,12 @@ async fn every_route_does_what_its_description_says() {
     walk.seen.insert("GET /v1/conversations/{id}/events".to_owned());
     walk.seen.insert("GET /metrics".to_owned());
     assert_eq!(walk.seen, described);
+    server.close();
+    for (route, path) in [(all, all), (messages, "/v1/conversations/x/messages")] {
+        let refused = walk.ask("POST", route, path, say("more").filter(|_| route != all)).await;
+        assert_eq!(refused.code(), code(503, "in_use"));
+    }
+    assert_eq!(walk.ask("GET", "/readyz", "/readyz", None).await.code(), code(503, "in_use"));
     running.stopped().await;
 }
 
@@ -207,6 +221,12 @@ fn every_reference_of_the_description_leads_somewhere() {
     let description = Server::openapi();
     assert!(description["openapi"].as_str().unwrap().starts_with("3.1"));
     check(&description, &description);
+    assert_eq!(description["security"], json!([{ "token": [] }, {}]));
+    assert_eq!(description["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    assert_ne!(
+        description["paths"]["/v1/conversations"]["post"]["requestBody"]["required"], true,
+        "it may be left out"
+    );
     for (path, item) in description["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             assert!(operation["summary"].is_string(), "{method} {path} is not explained");
@@ -216,6 +236,12 @@ fn every_reference_of_the_description_leads_somewhere() {
             let in_path = parameters.iter().filter(|one| one["in"] == "path");
             let described: BTreeSet<_> = in_path.map(|one| one["name"].as_str().unwrap()).collect();
             assert_eq!(names, described, "{method} {path}");
+            for status in ["429", "500", "503"] {
+                assert!(operation["responses"][status].is_object(), "{method} {path}: {status}");
+            }
+            // What needs a token says nothing else than the whole; what needs none says so.
+            let is_open = ["/healthz", "/readyz", "/v1/answers/{signed}"].contains(&path.as_str());
+            assert_eq!(operation["security"], if is_open { json!([]) } else { Value::Null }, "{method} {path}");
         }
     }
 }

@@ -151,3 +151,50 @@ async fn a_caller_that_asks_too_much_is_told_when_to_come_back() {
     assert_eq!(bob.get("/v1/conversations").await.status, 200);
     running.stopped().await;
 }
+
+#[tokio::test]
+async fn logging_in_counts_as_a_request_of_the_token() {
+    let mut limits = ServerLimits::default();
+    (limits.requests_per_second, limits.burst) = (1, 5);
+    let server = Server::builder(Conversations::in_memory(agent())).tokens(tokens()).limits(limits).build().unwrap();
+    let running = Running::start(server).await;
+    let client = running.client();
+    let csrf = client.get("/login").await.field("csrf");
+    let mut answers = Vec::new();
+    for _ in 0..100 {
+        answers.push(client.form("/login", &[("token", "ann-secret"), ("csrf", &csrf)]).await.status);
+        if answers.last() != Some(&303) {
+            break;
+        }
+    }
+    assert_eq!((answers.first(), answers.last()), (Some(&303), Some(&429)), "{answers:?}");
+    assert_eq!(client.form("/login", &[("token", "bob-secret"), ("csrf", &csrf)]).await.status, 303);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn those_without_a_token_share_a_limit_that_holds_up_nobody_else() {
+    let mut limits = ServerLimits::default();
+    (limits.requests_per_second, limits.burst) = (1, 2);
+    let server = Server::builder(Conversations::in_memory(agent())).tokens(tokens()).limits(limits).build().unwrap();
+    let running = Running::start(server).await;
+    let client = running.client();
+    for path in ["/v1/conversations", "/login"] {
+        let mut last = client.get(path).await;
+        for _ in 0..1_000 {
+            if last.status == 429 {
+                break;
+            }
+            last = client.get(path).await;
+        }
+        assert_eq!(last.code(), code(429, "rate_limited"), "{path}");
+        assert!(last.headers.contains("retry-after: "), "{}", last.headers);
+    }
+    assert_eq!(client.bearer("ann-secret").get("/v1/conversations").await.status, 200);
+    for _ in 0..100 {
+        for health in ["/healthz", "/readyz"] {
+            assert_eq!(client.get(health).await.status, 200);
+        }
+    }
+    running.stopped().await;
+}

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use turnbuckle::event::{
-    Approvals, CallDigest, Cause, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal, Resolved,
-    TurnEnded, Warning,
+    Approvals, CallDigest, Cause, EndDetails, Event, EventKind, InjectionTarget as For, Outcome, Question, Refusal,
+    ReplyExtras, Resolved, TurnEnded, Warning,
 };
-use turnbuckle::message::{StopReason, Text, Usage};
+use turnbuckle::message::{File, Image, ProviderBlock, StopReason, Text, Thought, Usage};
 use turnbuckle::scope::{Author, SystemAuthor};
 use turnbuckle::store::Store;
 use turnbuckle::tool::Executor;
@@ -56,11 +56,11 @@ fn kinds() -> Vec<EventKind> {
     let system = [SystemAuthor::Expiry, SystemAuthor::Recovery, SystemAuthor::Limit].map(Author::System);
     let content: Content = vec![
         Part::text("words"),
-        Part::Thinking { text: "hm".into(), signature: Some("s".into()) },
-        Part::Thinking { text: "".into(), signature: None },
-        Part::Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None },
-        Part::File { media_type: "a/b".into(), name: Some("n".into()), data: None, url: Some("u".into()) },
-        Part::Provider { provider: "anthropic".into(), block: awkward() },
+        Thought { text: "hm".into(), signature: Some("s".into()) }.into(),
+        Part::thinking(""),
+        Image { media_type: "image/png".into(), data: Some("AA==".into()), url: None }.into(),
+        File { media_type: "a/b".into(), name: Some("n".into()), data: None, url: Some("u".into()) }.into(),
+        ProviderBlock { provider: "anthropic".into(), block: awkward() }.into(),
     ]
     .into();
     let usage = Usage { input: 1, output: 2, cache_read: 3, cache_write: u64::MAX };
@@ -101,8 +101,7 @@ fn kinds() -> Vec<EventKind> {
                 content,
                 stop_reason,
                 usage,
-                object,
-                annotations,
+                extras: ReplyExtras { object, annotations }.boxed(),
                 cost: 0.25,
                 model: Some("m".into()),
             });
@@ -130,8 +129,7 @@ fn kinds() -> Vec<EventKind> {
     }
     use Outcome::{Cancelled, Completed, Exhausted, Failed, Halted, Rejected};
     for outcome in [Completed, Halted, Rejected, Exhausted, Cancelled, Failed] {
-        kinds.push(EventKind::TurnEnded(Arc::new(TurnEnded {
-            outcome,
+        let details = EndDetails {
             reason: Some("r".into()),
             cause: Some(Cause::Limit { limit: "max_tokens".into() }),
             by: Some(Author::System(SystemAuthor::Limit)),
@@ -144,10 +142,15 @@ fn kinds() -> Vec<EventKind> {
                     cause: Some(Cause::Overruled { hook: "h".into() }),
                 },
             ],
+        };
+        kinds.push(EventKind::TurnEnded(Arc::new(TurnEnded {
+            outcome,
+            details: details.boxed(),
             model_calls: 3,
             usage,
             cost: 0.1 + 0.2,
             ms: u64::MAX,
+            agent: Some("a".into()),
         })));
     }
     kinds

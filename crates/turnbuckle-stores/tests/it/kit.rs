@@ -63,6 +63,7 @@ pub fn job(hook: &str) -> Job {
         used: None,
         reminder: None,
         spent: None,
+        partial: None,
     }
 }
 

@@ -9,6 +9,7 @@ mod conforming;
 mod deleting;
 mod dropping;
 mod events;
+mod forgetting;
 mod identity;
 mod killing;
 mod kit;

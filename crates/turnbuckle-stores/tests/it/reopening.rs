@@ -56,6 +56,7 @@ async fn everything_is_kept() {
         used: None,
         reminder: None,
         spent: None,
+        partial: None,
     };
     let events = [said(1, "one"), said(2, "two")];
     let (totals, status) =

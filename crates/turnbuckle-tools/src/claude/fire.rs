@@ -141,6 +141,9 @@ struct Done {
 impl Adapter {
     /// Runs the handlers of an event and merges what they say. An error only if a program may not run.
     pub(super) async fn fire(&self, occasion: Occasion<'_>) -> Result<Merged, BoxError> {
+        if let Some(turn) = occasion.turn() {
+            self.note_aside(turn, occasion.session());
+        }
         let (matching, unreadable) = self.matching(&occasion);
         if matching.is_empty() && unreadable.is_empty() {
             return Ok(Merged::default());

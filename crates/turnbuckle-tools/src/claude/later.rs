@@ -2,17 +2,22 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
+use turnbuckle::Turn;
+use turnbuckle::feed::Level;
+use turnbuckle::hook::{Decision, Record};
 
-use super::answer::read;
+use super::answer::{Outcome, read};
+use super::event::ClaudeEvent;
 use super::fire::Adapter;
 use super::handler::{ClaudeAction, ClaudeHandler, Waiting};
 use super::text::plain;
 
 /// The most of them that may run at once. Another one is left out, and that is told.
 const MOST_RUNNING: usize = 32;
-/// The most that is kept for a conversation until its next turn, and of how many conversations.
+/// The most notes, and the most ended handlers, that are kept for a conversation until its next turn, and of how many conversations.
 const MOST_NOTES: usize = 32;
 const MOST_SESSIONS: usize = 1024;
 
@@ -22,6 +27,18 @@ pub(super) struct Aside {
     room: Arc<Semaphore>,
     /// By session. Held only to look and to change.
     notes: Mutex<HashMap<String, Vec<Note>>>,
+    /// Those that have ended and left no record yet. Likewise.
+    ended: Mutex<HashMap<String, Vec<Ended>>>,
+}
+
+/// How a handler ended that nobody waited for.
+#[derive(Debug)]
+struct Ended {
+    event: ClaudeEvent,
+    label: String,
+    outcome: Outcome,
+    failure: Option<String>,
+    took: Duration,
 }
 
 #[derive(Debug)]
@@ -32,7 +49,7 @@ struct Note {
 
 impl Default for Aside {
     fn default() -> Self {
-        Self { room: Arc::new(Semaphore::new(MOST_RUNNING)), notes: Mutex::default() }
+        Self { room: Arc::new(Semaphore::new(MOST_RUNNING)), notes: Mutex::default(), ended: Mutex::default() }
     }
 }
 
@@ -52,16 +69,23 @@ impl Aside {
         Vec::into_iter(waking).map(|note| note.text).collect()
     }
 
-    fn add(&self, session: String, note: Note) {
-        let mut all = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = !all.contains_key(&session);
-        let is_full = all.len() >= MOST_SESSIONS && is_new;
-        if is_full || all.get(&session).is_some_and(|notes| notes.len() >= MOST_NOTES) {
-            tracing::warn!(session, "what an async handler said is dropped: too much waits for the next turn already");
-            return;
-        }
-        all.entry(session).or_default().push(note);
+    fn take_ended(&self, session: &str) -> Vec<Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).remove(session).unwrap_or_default()
     }
+}
+
+/// Keeps something for the next turn of a session.
+fn keep<T>(all: &Mutex<HashMap<String, Vec<T>>>, session: &str, one: T) {
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_full = all.len() >= MOST_SESSIONS && !all.contains_key(session);
+    if is_full || all.get(session).is_some_and(|kept| kept.len() >= MOST_NOTES) {
+        tracing::warn!(
+            session,
+            "what an async handler said or did is dropped: too much waits for the next turn already"
+        );
+        return;
+    }
+    all.entry(session.to_owned()).or_default().push(one);
 }
 
 impl Adapter {
@@ -73,18 +97,21 @@ impl Adapter {
         let (session, input) = (session.to_owned(), input.to_vec());
         tokio::spawn(async move {
             let _room = room;
+            let began = Instant::now();
+            let ended = |outcome: Outcome, failure: Option<String>| {
+                let (event, label, took) = (handler.event, line.to_string(), began.elapsed());
+                if let Some(why) = &failure {
+                    tracing::warn!(handler = label, why, "an async handler failed");
+                }
+                keep(&adapter.aside.ended, &session, Ended { event, label, outcome, failure, took });
+            };
             let ran = match adapter.program(&line, &handler, &session, &input, None).await {
                 Ok(Ok(ran)) => ran,
-                Ok(Err(failed)) => {
-                    tracing::warn!(handler = %line, why = failed.failure, "an async handler failed");
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!(handler = %line, error = &*error as &dyn std::error::Error, "an async handler may not run");
-                    return;
-                }
+                Ok(Err(failed)) => return ended(failed.outcome, failed.failure),
+                Err(error) => return ended(Outcome::SpawnFailed, Some(error.to_string())),
             };
             let reading = read(handler.event, &adapter.dialect, &ran);
+            ended(reading.outcome, reading.failure);
             let wakes = handler.waiting == Waiting::NotButWakes && ran.status.code() == Some(2);
             let mut texts: Vec<String> = reading.answer.context.into_iter().chain(reading.answer.message).collect();
             if wakes && texts.is_empty() {
@@ -92,10 +119,25 @@ impl Adapter {
             }
             for text in texts {
                 let text = plain(&text).chars().take(adapter.dialect.most_text).collect();
-                adapter.aside.add(session.clone(), Note { text, wakes });
+                keep(&adapter.aside.notes, &session, Note { text, wakes });
             }
         });
         true
+    }
+
+    /// Leaves the records of those that have ended, and tells which failed.
+    pub(super) fn note_aside(&self, turn: &Turn, session: &str) {
+        for Ended { event, label, outcome, failure, took } in self.aside.take_ended(session) {
+            let decision = if failure.is_some() { Decision::Failed } else { Decision::Continue };
+            if let Some(why) = &failure {
+                let what = format!("{label}: the async handler failed ({}): {why}", outcome.name());
+                turn.notice(Level::Warning, &self.name, plain(&what));
+            }
+            let mut record = Record::new(event.point(), format!("{}: {label}", self.name).into(), decision, took);
+            record.failure = failure.map(Into::into);
+            record.outcome = Some(outcome.name().into());
+            turn.record(record);
+        }
     }
 }
 

@@ -21,6 +21,8 @@ struct Kept {
     calls: HashMap<CallId, Vec<String>>,
     /// The last call of the last batch that `PostToolBatch` was fired for: an attempt at the same reply is no new batch.
     batch: Option<CallId>,
+    /// With what the calls since the last batch ran: hooks may have changed what the model asked for.
+    ran: HashMap<CallId, Value>,
     /// What stands at the tail of every further call of the model.
     turn: Vec<String>,
 }
@@ -50,10 +52,15 @@ impl Notes {
         self.lock().calls.remove(call).unwrap_or_default()
     }
 
+    pub(super) fn ran(&self, call: &CallId, input: Value) {
+        self.lock().ran.insert(call.clone(), input);
+    }
+
     pub(super) fn is_new_batch(&self, last: &CallId) -> bool {
         let mut kept = self.lock();
         kept.batch.as_ref() != Some(last) && {
             kept.batch = Some(last.clone());
+            kept.ran.clear();
             true
         }
     }
@@ -74,7 +81,7 @@ pub(super) struct Batch {
 }
 
 /// The calls whose results the model is about to read, in the protocol's words.
-pub(super) fn last_batch(turn: &Turn, project: &Path) -> Option<Batch> {
+pub(super) fn last_batch(turn: &Turn, notes: &Notes, project: &Path) -> Option<Batch> {
     let messages = &turn.context()?.messages;
     let asked = messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }))?;
     let Message::Assistant { calls, .. } = &messages[asked] else { return None };
@@ -87,7 +94,8 @@ pub(super) fn last_batch(turn: &Turn, project: &Path) -> Option<Batch> {
     let mut batch = Vec::new();
     for call in calls {
         let response = result(&call.call)?;
-        let (name, input) = bridge::outward(turn, call, project);
+        let (name, asked) = bridge::outward(turn, call, project);
+        let input = notes.lock().ran.get(&call.call).cloned().unwrap_or(asked);
         batch.push(
             json!({ "tool_name": name, "tool_input": input, "tool_use_id": call.call, "tool_response": response }),
         );

@@ -43,12 +43,14 @@ impl Hook for ClaudeHooks {
         // What `PreToolUse` handlers say for the model stands beside the result.
         let any = |fits: fn(ClaudeEvent) -> bool| self.adapter.handlers.iter().any(|handler| fits(handler.event));
         let beside = any(|event| event == ClaudeEvent::PreToolUse);
+        // And a batch has the arguments that its tools ran with.
+        let batch = any(|event| event == ClaudeEvent::PostToolBatch);
         // The transcript is written where there is a turn, for handlers that run elsewhere: in sub-agents, and after turns.
         let in_sub_agent = any(|event| matches!(event, ClaudeEvent::SubagentStart | ClaudeEvent::SubagentStop));
         // A session begins before its conversation can be let go; what runs aside is told later.
         let aside = |waiting: Waiting| self.adapter.handlers.iter().any(|handler| handler.waiting == waiting);
         let more = [
-            (beside, Point::AfterTool),
+            (beside || batch, Point::AfterTool),
             (in_sub_agent, Point::BeforeTool),
             (any(ClaudeEvent::is_outside_turns), Point::OnStop),
             (aside(Waiting::Not) || aside(Waiting::NotButWakes), Point::BeforeAgent),
@@ -159,7 +161,7 @@ impl Hook for ClaudeHooks {
 
     async fn before_model(&self, turn: &mut BeforeModelContext) -> Result<BeforeModel, BoxError> {
         let notes = Notes::of(turn);
-        let batch = last_batch(turn, &self.adapter.project);
+        let batch = last_batch(turn, &notes, &self.adapter.project);
         if let Some(batch) = batch.filter(|batch| notes.is_new_batch(&batch.last)) {
             let merged = {
                 let more = json!({ "tool_calls": batch.calls });
@@ -227,6 +229,9 @@ impl Hook for ClaudeHooks {
 
     async fn after_tool(&self, turn: &Turn, call: &ToolCall, output: &Output) -> Result<AfterTool, BoxError> {
         let (name, input) = bridge::outward(turn, call, &self.adapter.project);
+        if self.adapter.handlers.iter().any(|handler| handler.event == ClaudeEvent::PostToolBatch) {
+            Notes::of(turn).ran(&call.call, input.clone());
+        }
         let mut more = json!({ "tool_name": name, "tool_input": input, "tool_use_id": call.call });
         let event = match output.ok {
             true => {

@@ -129,6 +129,10 @@ const EVALUATING: &[&str] = &[
     "wait",
 ];
 
+/// Programs and words of the shell that are given commands as a text, and have a shell read it.
+const EVALUATORS: &[&str] =
+    &["eval", "entr", "flock", "parallel", "runuser", "screen", "script", "sg", "ssh", "su", "tmux", "trap", "watch"];
+
 /// Words of the shell that run a text or a file, or change what a later word means.
 const OPAQUE: &[&str] = &[".", "alias", "bind", "compgen", "complete", "enable", "fc", "function", "hash", "source"];
 
@@ -152,6 +156,11 @@ pub(super) fn is_shell(word: &str) -> bool {
 pub(super) fn is_runner(word: &str) -> bool {
     let name = base_name(word);
     RUNNERS.contains(&name) || is_shell(name) || name.starts_with("ld-linux") || name.starts_with("ld-musl")
+}
+
+/// Whether a shell reads what it is given once more.
+pub(super) fn evaluates_text(name: &str) -> bool {
+    EVALUATORS.contains(&name) || is_shell(name)
 }
 
 /// The words of a command, redirections and what they name left out, and the place of the program among them.

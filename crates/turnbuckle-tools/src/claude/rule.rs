@@ -56,21 +56,39 @@ pub(super) fn glob(pattern: &str, text: &str) -> bool {
 
 fn fits_command(pattern: &str, command: &str) -> bool {
     let pattern = pattern.strip_suffix(":*").map_or_else(|| pattern.to_owned(), |start| format!("{start} *"));
+    let start = pattern.trim_end_matches('*').trim_end();
+    let names_arguments = start.contains([' ', '*']);
     // What a variable or a substitution stands for is not known here.
-    let names_more = pattern.trim_end_matches('*').trim().contains(' ');
-    if names_more && command.contains(['$', '`']) {
+    if names_arguments && command.contains(['$', '`']) {
         return true;
     }
     let Some(commands) = simple_commands(command) else { return true };
+    if names_arguments && commands.is_unclear {
+        return true;
+    }
+    let takes_any = !names_arguments && pattern.ends_with('*');
     // A rule that names a program with its folder is for the program, however the command finds it.
     let (first, rest) = pattern.split_once(' ').unwrap_or((&pattern, ""));
     let without_folder = first.contains('/').then(|| format!("{} {rest}", base_name(first)).trim_end().to_owned());
-    std::iter::once(pattern.clone()).chain(without_folder).any(|pattern| match Fitting::of(&pattern) {
-        Some(fitting) => {
-            commands.iter().any(|one| fitting.whole.is_match(one) || may_run_another(one) && fitting.end.is_match(one))
-        }
-        None => true,
+    // Commands are compared without their quotes.
+    let quotes = ['\'', '"', '\\'];
+    let without_quotes = pattern.contains(quotes).then(|| pattern.replace(quotes, ""));
+    std::iter::once(pattern.clone()).chain(without_folder).chain(without_quotes).any(|pattern| {
+        let Some(fitting) = Fitting::of(&pattern) else { return true };
+        // Of a command with a pattern among its words only the program is known.
+        let Some(program) = Fitting::of(&program_of(&pattern)) else { return true };
+        commands
+            .found
+            .iter()
+            .any(|one| fitting.fits(&one.text) || one.is_expanded && !takes_any && program.fits(&one.text))
     })
+}
+
+/// The rule for all commands with the program of a rule.
+fn program_of(pattern: &str) -> String {
+    let end = pattern.find([' ', '*']).unwrap_or(pattern.len());
+    let sign = if pattern[end..].starts_with('*') { "*" } else { " *" };
+    format!("{}{sign}", &pattern[..end])
 }
 
 /// A rule's pattern for commands, compiled once for all commands of a line: a model can write lines with thousands of them.
@@ -82,6 +100,10 @@ struct Fitting {
 }
 
 impl Fitting {
+    fn fits(&self, command: &str) -> bool {
+        self.whole.is_match(command) || may_run_another(command) && self.end.is_match(command)
+    }
+
     /// `None` if the pattern is too large to be compiled.
     fn of(pattern: &str) -> Option<Self> {
         let escaped = |text: &str| text.split('*').map(regex::escape).collect::<Vec<_>>().join(".*");
@@ -127,6 +149,9 @@ fn fits_path(pattern: &str, path: &Path, cwd: &Path) -> bool {
     // A call may be about a folder as well, and a new one may be meant.
     [false, true].into_iter().any(|is_dir| rules.matched_path_or_any_parents(below, is_dir).is_ignore())
 }
+
+#[cfg(test)]
+mod spellings;
 
 #[cfg(test)]
 mod tests {

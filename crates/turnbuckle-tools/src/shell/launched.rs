@@ -14,7 +14,7 @@ use tokio::process::{self, Child};
 use tokio::runtime::{self, Handle};
 
 use super::run::ShellError;
-use super::sandbox::{Confinement, PrivateTmp, Seen, Support};
+use super::sandbox::{Confinement, GuardedLook, PrivateTmp, Reach, Seen};
 use super::{Place, ShellOptions, launcher};
 use crate::command::process::Group;
 use crate::watcher;
@@ -78,7 +78,7 @@ impl Launched {
             Place::Sandbox => Some(PrivateTmp::make().map_err(ShellError::Temporary)?),
             Place::Outside => None,
         };
-        let orders = tmp.as_ref().map(|tmp| options.policy.confinement(&options.folder, tmp, Support::here()));
+        let orders = tmp.as_ref().map(|tmp| options.reach().confinement(tmp, &GuardedLook::now(&options.folder)));
         let seen = Seen::now(&options.folder, orders.as_ref());
         let mut command = command(orders.as_ref(), tmp.as_ref()).map_err(ShellError::Start)?;
         let token = ticket.as_ref().map(|ticket| ticket.token().to_owned());
@@ -97,17 +97,16 @@ impl Launched {
     }
 
     /// Whether it lives and is confined as a launcher would be that started now.
-    fn is_as_new(&mut self, options: &ShellOptions) -> bool {
+    fn is_as_new(&mut self, options: &ShellOptions, reach: Option<&(Reach<'_>, GuardedLook)>) -> bool {
         let tmp = self.left.tmp.as_ref();
-        let orders = tmp.map(|tmp| options.policy.confinement(&options.folder, tmp, Support::here()));
-        self.runtime == Handle::current().id()
-            && matches!(self.child.try_wait(), Ok(None))
+        let orders = reach.zip(tmp).map(|((reach, look), tmp)| reach.confinement(tmp, look));
+        matches!(self.child.try_wait(), Ok(None))
             && orders == self.orders
             && self.seen.holds(&options.folder, orders.as_ref())
     }
 
-    /// Makes it run the line.
-    async fn hand_over(&mut self, line: &str, options: &ShellOptions) -> io::Result<()> {
+    /// Tells it the line, which it does not run yet.
+    async fn tell(&mut self, line: &str, options: &ShellOptions) -> io::Result<()> {
         let Some(channel) = &mut self.left.channel else { return Ok(()) };
         let tmp = self.left.tmp.as_ref().zip(self.orders.as_ref());
         let tmp = tmp.map(|(tmp, orders)| ("TMPDIR".into(), orders.sees_tmp_at(tmp.folder()).into()));
@@ -115,6 +114,12 @@ impl Launched {
         // The later of two with the same name counts.
         let message = launcher::message(line, options.environment().chain(tmp).chain(token))?;
         channel.write_all(&message).await
+    }
+
+    /// Makes it run the line that it was told.
+    async fn begin(&mut self) -> io::Result<()> {
+        let Some(channel) = &mut self.left.channel else { return Ok(()) };
+        channel.write_all(&[launcher::BEGIN]).await
     }
 
     /// To be called when the command has ended, or was killed.
@@ -126,6 +131,9 @@ impl Launched {
         tokio::task::spawn_blocking(move || drop(left));
     }
 }
+
+/// A launcher that knows its line and waits for the word to begin. Dropping it kills it.
+pub(super) struct Told(Box<Launched>);
 
 /// The launcher that waits for the next call.
 #[derive(Clone, Default)]
@@ -157,39 +165,63 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A command that runs the line: by the launcher that waits, or else by one that is started now.
-    pub(super) async fn run(&self, options: &ShellOptions, place: Place, line: &str) -> Result<Launched, ShellError> {
+    /// Tells the launcher that waits the line, if there is one for such commands. It runs nothing until [`run`](Self::run) has found that it may; dropped
+    /// before, it ends.
+    pub(super) async fn tell(&self, options: &ShellOptions, place: Place, line: &str) -> Option<Told> {
+        let mut waiting = self.take(options, place)?;
+        match waiting.tell(line, options).await {
+            Ok(()) => Some(Told(waiting)),
+            // It has ended, or the line is none; the one that is started now finds out again.
+            Err(error) => {
+                tracing::debug!(%error, "the launcher that waited could not be told the command");
+                None
+            }
+        }
+    }
+
+    /// A command that runs the line: by the launcher that was told, if it is as good as a new one, or else by one that is started now.
+    pub(super) async fn run(
+        &self,
+        told: Option<Told>,
+        options: &ShellOptions,
+        reach: Option<&(Reach<'_>, GuardedLook)>,
+        line: &str,
+    ) -> Result<Launched, ShellError> {
+        let place = if reach.is_some() { Place::Sandbox } else { Place::Outside };
         if !watcher::is_enabled() {
             return Launched::without_launcher(options, place, line).await;
         }
-        let mut launched = match self.take(options, place) {
+        let told = told.and_then(|Told(mut waiting)| waiting.is_as_new(options, reach).then_some(waiting));
+        let mut launched = match told {
             Some(waiting) => {
                 // As before each start: programs of a process that died must not run beside this one.
                 watcher::wait_for_the_dead().await?;
                 *waiting
             }
-            None => Launched::waiting(options, place).await?,
+            None => {
+                let mut launched = Launched::waiting(options, place).await?;
+                launched.tell(line, options).await.map_err(ShellError::Start)?;
+                launched
+            }
         };
-        launched.hand_over(line, options).await.map_err(ShellError::Start)?;
+        launched.begin().await.map_err(ShellError::Start)?;
         Ok(launched)
     }
 
-    /// The one that waits, if it is for such commands and as good as a new one.
+    /// The one that waits, if it is for such commands.
     fn take(&self, options: &ShellOptions, place: Place) -> Option<Box<Launched>> {
         if place != Place::usual(options) {
             return None;
         }
-        let mut waiting = {
-            let mut state = self.state();
-            match std::mem::take(&mut *state) {
-                State::Waiting(waiting) => waiting,
-                other => {
-                    *state = other;
-                    return None;
-                }
+        let mut state = self.state();
+        match std::mem::take(&mut *state) {
+            // Its pipes belong to the reactor of the runtime that it was started in.
+            State::Waiting(waiting) => (waiting.runtime == Handle::current().id()).then_some(waiting),
+            other => {
+                *state = other;
+                None
             }
-        };
-        waiting.is_as_new(options).then_some(waiting)
+        }
     }
 
     /// The command has ended. Starts a launcher for the next one, unless one waits.

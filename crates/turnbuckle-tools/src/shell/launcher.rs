@@ -38,7 +38,10 @@ const NOT_STARTED: u8 = 126;
 /// The most that a command and its environment may be; the system takes less.
 const MOST_READ: u32 = 16 << 20;
 
-/// The command that starts a launcher. It confines itself by these orders, and then waits for a [`message`] on its stdin.
+/// What follows a [`message`] when the command may begin.
+pub(super) const BEGIN: u8 = 1;
+
+/// The command that starts a launcher. It confines itself by these orders, and then waits for a [`message`] and the word to begin on its stdin.
 pub(super) fn command(orders: Option<&Confinement>) -> io::Result<process::Command> {
     let mut command = process::Command::new(watcher::executable()?);
     command.arg0(NAME).arg(std::process::id().to_string());
@@ -163,26 +166,40 @@ fn keep_namespace() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the command, and executes it. If the parent ends or has none, this returns.
+/// Waits for the command and for the word to begin, and executes it. If the parent ends or has none, or lets go of this process before it gave the word,
+/// this returns.
 fn become_command() -> io::Result<()> {
-    let mut length = [0; 4];
-    match io::stdin().lock().read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-        read => read?,
-    }
+    let Some(length) = read_or_end::<4>()? else { return Ok(()) };
     let length = u32::from_le_bytes(length);
     if length > MOST_READ {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut message = Vec::new();
     io::stdin().lock().take(length.into()).read_to_end(&mut message)?;
-    // Otherwise the command could write to the socket.
-    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     let mut parts = message.split(|byte| *byte == 0);
     let line = OsString::from_vec(parts.next().unwrap_or_default().to_vec());
     let variables = parts.filter_map(|part| {
         let at = part.iter().position(|byte| *byte == b'=')?;
         Some((OsStr::from_bytes(&part[..at]), OsStr::from_bytes(&part[at + 1..])))
     });
-    Err(Command::new("/bin/sh").arg("-c").arg(line).env_clear().envs(variables).exec())
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(line).env_clear().envs(variables);
+    let nothing = File::open("/dev/null")?;
+    match read_or_end()? {
+        Some([BEGIN]) => {}
+        Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+        None => return Ok(()),
+    }
+    // Otherwise the command could write to the socket.
+    rustix::stdio::dup2_stdin(nothing)?;
+    Err(command.exec())
+}
+
+/// The next bytes of stdin, or nothing if it ends before them.
+fn read_or_end<const N: usize>() -> io::Result<Option<[u8; N]>> {
+    let mut bytes = [0; N];
+    match io::stdin().lock().read_exact(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        read => read.map(|()| Some(bytes)),
+    }
 }

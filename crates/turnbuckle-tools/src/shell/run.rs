@@ -14,7 +14,7 @@ use turnbuckle::tool::Output;
 
 use super::launched::{Launched, Spare};
 use super::output::CommandOutput;
-use super::sandbox::{Guarded, OwnFolders, Support, blame, make_missing};
+use super::sandbox::{Guarded, GuardedLook, OwnFolders, blame, make_missing};
 use super::{Place, SandboxMode, Shell, ShellOptions};
 use crate::command::process::GRACE;
 use crate::session_env;
@@ -53,22 +53,35 @@ pub(super) async fn run(
     place: Place,
     limit: Duration,
 ) -> Result<Output, ShellError> {
+    let with_lines = session_env::with_lines(turn.conversation().as_str(), line);
+    let line = with_lines.as_deref().unwrap_or(line);
+    // First: while the launcher that waits reads it, this process looks at all that it must know before the command may begin.
+    let told = spare.tell(options, place, line).await;
+    let reach = (place == Place::Sandbox).then(|| options.reach());
+    if let (Some(reach), SandboxMode::Require) = (&reach, options.sandbox) {
+        let not_enforced = reach.not_enforced();
+        if !not_enforced.is_empty() {
+            let why = not_enforced.join("; ");
+            let text = format!("[not run] `sandbox = \"require\"`, and this cannot be enforced here: {why}");
+            return Ok(Output::error(text));
+        }
+    }
     // Before the command can change anything: what came since the last one was not made by this one.
     let came = match options.sandbox {
         SandboxMode::Off => Vec::new(),
         SandboxMode::On | SandboxMode::Require => options.guarded.appeared(),
     };
-    if place == Place::Sandbox {
+    if let Some(reach) = &reach {
         // On a full disk commands run all the same: what one of them makes then is reported when it ends.
         if let Err(error) = make_missing(&options.folder) {
             tracing::warn!(%error, "missing hooks and settings of the repository could not be made, and are not guarded");
         }
-        options.policy.make_missing(&options.folder, Support::here()).map_err(ShellError::OwnFolder)?;
+        reach.make_missing().map_err(ShellError::OwnFolder)?;
     }
-    let guarded = (place == Place::Sandbox).then(|| Guarded::note(&options.folder));
-    let own_folders = (place == Place::Sandbox).then(|| OwnFolders::note(&options.policy.hidden));
-    let with_lines = session_env::with_lines(turn.conversation().as_str(), line);
-    let mut launched = spare.run(options, place, with_lines.as_deref().unwrap_or(line)).await?;
+    let boxed = reach.map(|reach| (reach, GuardedLook::now(&options.folder)));
+    let guarded = boxed.as_ref().map(|(_, look)| Guarded::note(look));
+    let own_folders = boxed.as_ref().map(|_| OwnFolders::note(&options.policy.hidden));
+    let mut launched = spare.run(told, options, boxed.as_ref(), line).await?;
     let Launched { group, child, output: reader, .. } = &mut launched;
     let mut output = CommandOutput::new(options.outputs.clone().map(|outputs| {
         let (conversation, call) = (turn.conversation().to_string(), call.call.to_string());
@@ -128,9 +141,9 @@ pub(super) async fn run(
         );
         output = append(output, &hint);
     }
-    let missing = options.guarded.missing();
+    let after = (options.sandbox != SandboxMode::Off).then(|| GuardedLook::now(&options.folder));
     // In every case: a link, or a file that was not there, can be changed from within.
-    let changed = guarded.map(|guarded| guarded.changed()).unwrap_or_default();
+    let changed = guarded.zip(after.as_ref()).map(|(guarded, after)| guarded.changed(after)).unwrap_or_default();
     if !changed.is_empty() {
         let text = format!("changed while a command ran: {}", changed.join(", "));
         turn.notice(Level::Warning, &Shell::NAME.into(), text.clone());
@@ -150,8 +163,8 @@ pub(super) async fn run(
         turn.notice(Level::Warning, &Shell::NAME.into(), text.clone());
         output = append(output, &format!("[{text}]"));
     }
-    if options.sandbox != SandboxMode::Off {
-        options.guarded.note(missing, &changed);
+    if let Some(after) = &after {
+        options.guarded.note(options.guarded.missing(after), &changed);
     }
     // Last: the start of the next launcher must not take time from this call.
     spare.ended(launched, options);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::error::WorkerError;
-use super::message::{Id, Message, RpcError, cut};
+use super::message::{Id, Message, RpcError, Source, cut};
 use super::outgoing::Outgoing;
 
 /// The most calls that may be open at once.
@@ -159,7 +159,7 @@ impl Link {
 
     /// One line of the worker. An error is a breach of the protocol.
     pub(super) fn take(&self, line: &[u8]) -> Result<(), String> {
-        match Message::read(line)? {
+        match Message::read(line, Source::Stdout)? {
             Message::Answer { id, result } => self.answered(id, result),
             Message::Progress { call, text } => self.progressed(call, text),
             Message::Next { id, call, params } => self.next(id, call, params),

@@ -72,11 +72,23 @@ struct ProgressParams {
     text: String,
 }
 
+/// Where a message comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// A program's stdout, line by line.
+    Stdout,
+    /// The body of a service's answer.
+    Body,
+}
+
 impl Message {
     /// The error says what is wrong, as the rest of a sentence.
-    pub(super) fn read(line: &[u8]) -> Result<Self, String> {
-        let line: Line = serde_json::from_slice(line)
-            .map_err(|error| format!("a line on stdout that is no message ({error}); logs belong on stderr"))?;
+    pub(super) fn read(text: &[u8], from: Source) -> Result<Self, String> {
+        let line: Line = serde_json::from_slice(text).map_err(|error| match from {
+            Source::Stdout => format!("a line on stdout that is no message ({error}); logs belong on stderr"),
+            Source::Body if text.is_empty() => "nothing".to_owned(),
+            Source::Body => format!("a body that is no message ({error})"),
+        })?;
         if line.jsonrpc != "2.0" {
             return Err("a message whose `jsonrpc` is not \"2.0\"".to_owned());
         }

@@ -15,8 +15,8 @@ use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::hook::{Point, Points};
 
 use super::error::WorkerError;
-use super::message::{Message, RpcError, Served};
-use crate::http::{PostError, Poster};
+use super::message::{Message, RpcError, Served, Source};
+use crate::http::{LONGEST_ANSWER, PostError, Poster};
 
 /// A service with the hook that it has, at each of its points.
 #[derive(Debug)]
@@ -69,12 +69,13 @@ impl Endpoint {
         let posted = posted.map_err(|error| match error {
             PostError::NoAnswer { why, .. } => wrong(format!("did not answer: {why}")),
             PostError::Late { limit, .. } => wrong(format!("did not answer within {limit:?}")),
+            PostError::TooLong { .. } => wrong(format!("answered with more than {LONGEST_ANSWER} bytes")),
             error => wrong(error.to_string()),
         })?;
         if posted.status != 200 {
             return Err(wrong(format!("answered with status {}", posted.status)));
         }
-        match Message::read(&posted.body) {
+        match Message::read(&posted.body, Source::Body) {
             Ok(Message::Answer { id, result }) if id == number => Ok(result),
             Ok(_) => Err(wrong("answered something else than this request".to_owned())),
             Err(why) => Err(wrong(format!("answered with {why}"))),

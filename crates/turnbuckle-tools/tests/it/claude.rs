@@ -50,7 +50,7 @@ impl Played {
     pub(crate) fn end(&self) -> (String, String) {
         let found = self.events.iter().find_map(|event| match event {
             EventKind::TurnEnded(ended) => {
-                Some((ended.outcome.to_string(), ended.reason.as_deref().unwrap_or("").to_owned()))
+                Some((ended.outcome.to_string(), ended.reason().map(|reason| reason.to_string()).unwrap_or_default()))
             }
             _ => None,
         });

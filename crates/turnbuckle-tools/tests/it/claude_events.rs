@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use turnbuckle::event::EventKind;
-use turnbuckle::hook::HookExt;
+use turnbuckle::hook::{HookExt, Record};
 use turnbuckle::models::{OnExhausted, Script};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Recorder;
@@ -80,6 +80,17 @@ async fn a_batch_of_results_is_seen_once_and_its_context_reaches_the_model() {
 }
 
 #[tokio::test]
+async fn a_batch_has_the_arguments_that_its_tools_ran_with() {
+    let rewrite = r#"echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"ls -a"}}}'"#;
+    let project = Project::new(json!({"hooks": {
+        "PreToolUse": group(rewrite),
+        "PostToolBatch": group("jq -r '.tool_calls[0].tool_input.command' >> seen"),
+    }}));
+    assert_eq!(project.play().await.result(), (true, "ran ls -a".to_owned()));
+    assert_eq!(std::fs::read_to_string(project.path().join("seen")).unwrap(), "ls -a\n");
+}
+
+#[tokio::test]
 async fn a_batch_that_is_blocked_ends_the_turn_before_the_next_call_of_the_model() {
     for answer in ["echo stop here >&2; exit 2", r#"echo '{"decision":"block","reason":"stop here"}'"#] {
         let played = allowed_and("PostToolBatch", answer).play().await;
@@ -122,6 +133,28 @@ async fn nobody_waits_for_an_async_handler_and_the_next_turn_reads_what_it_says(
         }
         assert!(began.elapsed() < Duration::from_secs(60));
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_async_handler_leaves_a_record_once_it_has_ended() {
+    for (command, outcome) in [("exit 1", "nonblocking_error"), ("exit 0", "ok")] {
+        let handlers =
+            json!([{"type": "command", "command": ALLOW}, {"type": "command", "async": true, "command": command}]);
+        let project = Project::new(json!({"hooks": {"PreToolUse": [{"hooks": handlers}]}}));
+        let agent = project.agent(project.hook(), script());
+        let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+        let began = Instant::now();
+        let record = loop {
+            let played = project.play_in(&conversations).await;
+            let of_handler = |record: &&Record| record.hook.ends_with(command);
+            if let Some(record) = played.records.iter().find(of_handler) {
+                break record.clone();
+            }
+            assert!(began.elapsed() < Duration::from_secs(60));
+        };
+        assert_eq!(record.outcome.as_deref(), Some(outcome));
+        assert_eq!(record.failure.is_some(), command == "exit 1");
     }
 }
 

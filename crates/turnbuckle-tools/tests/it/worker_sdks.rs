@@ -88,6 +88,23 @@ run();
 }
 
 #[tokio::test]
+async fn a_python_hook_that_exits_fails_its_call_and_keeps_the_worker() {
+    for (start, name) in [("def", "plain"), ("async def", "waiting")] {
+        let script = format!(
+            "import sys\nfrom turnbuckle_hooks import *\nopen('starts', 'a').write('x')\n@hook('before_tool')\n{start} {name}(turn, call):\n    if call.arguments['command'] == 'exit':\n        sys.exit(3)\nrun()\n"
+        );
+        let (folder, hook) = python(&[Point::BeforeTool], &script);
+        let replies = [call("exit"), ScriptReply::says("one"), call("ls"), ScriptReply::says("two")];
+        let mut rig = Rig::new(agent(replies).hook(hook).build().unwrap());
+        let first = rig.trace("go").await;
+        assert!(first.contains("SystemExit: 3"), "{first}");
+        let second = rig.trace("go").await;
+        assert!(second.contains("ran ls"), "{second}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("starts")).unwrap(), "x");
+    }
+}
+
+#[tokio::test]
 async fn a_cancelled_turn_cancels_its_call_and_keeps_the_worker() {
     let in_python = "import asyncio\nfrom turnbuckle_hooks import *\nopen('starts', 'a').write('x')\n@hook('before_agent')\nasync def wait(turn, prompt):\n    if prompt == 'wait':\n        open('asked', 'w')\n        try:\n            await asyncio.sleep(1000)\n        finally:\n            open('cancelled', 'w')\nrun()\n";
     let in_node = "import { appendFileSync, writeFileSync } from 'node:fs';\nimport { hook, run, signal } from 'turnbuckle-hooks';\nappendFileSync('starts', 'x');\nhook('before_agent', async function wait(turn, prompt) {\n  if (prompt !== 'wait') return;\n  writeFileSync('asked', '');\n  await new Promise((done) => signal().addEventListener('abort', done));\n  writeFileSync('cancelled', '');\n});\nrun();\n";

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::prefix::{MeasuredMessages, PrefixMeasure};
 use crate::cache_break::SegmentMark;
 use crate::call_map::CallMap;
+use crate::cut::LeftOutSteps;
+use crate::cut::steps::has_note_at;
 use crate::event::{Event, EventKind, Executor, InjectionTarget, Outcome};
 use crate::id::{CallId, TurnId};
 use crate::message::{Content, Message, Part, Text, ToolCall};
@@ -30,6 +32,8 @@ pub(crate) struct Overlay<'a> {
     pub(crate) regeneration: Option<&'a Regeneration>,
     /// What stands before the history, in the place of older turns.
     pub(crate) summary: Option<&'a Arc<Summary>>,
+    /// Steps that are left out, with a note in their place.
+    pub(crate) left_out: &'a [LeftOutSteps],
 }
 
 /// A summary as contexts have it: nobody's words in the conversation, so a note.
@@ -97,8 +101,14 @@ impl ContextCache {
         }
         messages.reserve(INITIAL_CAPACITY.max(log.len() - self.ended.events));
         let for_next = std::mem::take(&mut self.for_next);
-        let mut writer =
-            ContextWriter { messages, for_next, results: CallMap::default(), after_results: Vec::new(), opening: None };
+        let mut writer = ContextWriter {
+            messages,
+            for_next,
+            results: CallMap::default(),
+            after_results: Vec::new(),
+            opening: None,
+            noted: None,
+        };
         for event in &log[self.ended.events..open] {
             writer.write(event, &Overlay::default());
         }
@@ -150,6 +160,8 @@ struct ContextWriter<'p> {
     after_results: Vec<Part>,
     /// Where the message that opened the present turn stands, and how many of its parts hooks did not add for this turn.
     opening: Option<(usize, usize)>,
+    /// How many parts that message has before a note about steps of the turn, which is no injection of a hook.
+    noted: Option<usize>,
 }
 
 impl ContextWriter<'_> {
@@ -177,7 +189,13 @@ impl ContextWriter<'_> {
             EventKind::Injection { content, .. } if !self.results.is_empty() => {
                 self.after_results.extend_from_slice(content.parts());
             }
-            EventKind::Injection { content, .. } => add_at_tail(self.messages, content.parts()),
+            EventKind::Injection { content, .. } => {
+                if let (Some((opening, _)), true) = (self.opening, has_note_at(overlay.left_out, event.seq)) {
+                    let before = self.messages.get(opening).filter(|_| opening + 1 == self.messages.len());
+                    self.noted = before.map(|message| message.content().parts().len());
+                }
+                add_at_tail(self.messages, content.parts());
+            }
             EventKind::AssistantMessage { content, .. } => {
                 self.finish_results();
                 self.messages.push(Message::Assistant { content: content.clone(), calls: Vec::new() });
@@ -214,7 +232,7 @@ impl ContextWriter<'_> {
             summary: SegmentEnd::default(),
             history: SegmentEnd::behind(&self.messages[..opening]),
             message: if self.opening.is_some() { SegmentEnd { parts: own, ..behind } } else { behind },
-            opening: behind,
+            opening: SegmentEnd { parts: self.noted.unwrap_or(behind.parts), ..behind },
             calls: SegmentEnd::behind(self.messages),
         }
     }
@@ -258,32 +276,19 @@ mod tests {
     fn said(text: &str) -> EventKind {
         let (stop_reason, usage) = (StopReason::End, Usage::default());
         let content = text.into();
-        EventKind::AssistantMessage {
-            attempt: 1,
-            content,
-            stop_reason,
-            usage,
-            object: None,
-            annotations: None,
-            cost: 0.0,
-            model: None,
-        }
+        EventKind::AssistantMessage { attempt: 1, content, stop_reason, usage, extras: None, cost: 0.0, model: None }
     }
 
     fn ended(outcome: Outcome) -> EventKind {
-        let (reason, cause, by, result, cost) = (None, None, None, None, 0.0);
-        let (warnings, usage) = (Vec::new(), Usage::default());
+        let usage = Usage::default();
         EventKind::TurnEnded(Arc::new(TurnEnded {
             outcome,
-            reason,
-            cause,
-            by,
-            result,
-            warnings,
+            details: None,
             model_calls: 2,
             usage,
-            cost,
+            cost: 0.0,
             ms: 0,
+            agent: None,
         }))
     }
 

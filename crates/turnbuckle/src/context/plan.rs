@@ -25,9 +25,10 @@ pub enum Pressure {
     /// is left out: a result can be had again, and what a user said cannot. If a provider said that a request was too long,
     /// reducers begin here.
     Recent,
-    /// The context still does not fit: without more room the turn fails.
+    /// The context still does not fit, and without more room the turn fails; or it fits, but has more than [`Plan::enough`], so the
+    /// next calls would make cuts, too. If it fits, only what the model has read may go.
     Urgent,
-    /// All of that was not enough. What the model has not read yet is all that is left to be shortened.
+    /// All of that was not enough, and it does not fit. What the model has not read yet is all that is left to be shortened.
     Last,
 }
 
@@ -57,18 +58,18 @@ const LEAST_ARGUMENT: u32 = 160;
 
 /// What contexts show of a conversation, to be made smaller.
 ///
-/// Whatever is done to a plan, the context that it makes is valid: turns are left out whole, the oldest first, and so are steps of
-/// the open turn, a result that is shortened stays behind its call, and a call that is shortened keeps its id, its tool and the
+/// Whatever is done to a plan, the context that it makes is valid: turns are left out whole, the oldest first, and so are steps of a
+/// turn, a result that is shortened stays behind its call, and a call that is shortened keeps its id, its tool and the
 /// fields of its arguments.
 #[derive(Debug)]
 pub struct Plan {
     turns: Vec<PlannedTurn>,
     results: Vec<PlannedItem>,
     calls: Vec<PlannedItem>,
-    /// Those of the open turn.
-    steps: Steps,
-    /// Steps of ended turns that earlier cuts left out, with the places of their turns.
-    gone_steps: Vec<(usize, LeftOutSteps)>,
+    /// Those of each turn.
+    steps: Vec<Steps>,
+    /// The tool by which the model finds what is not shown.
+    found_by: Option<Text>,
     tokens: u64,
     limit: u64,
     target: u64,
@@ -103,8 +104,8 @@ impl Plan {
             turns: Vec::new(),
             results: Vec::new(),
             calls: Vec::new(),
-            steps: Steps::default(),
-            gone_steps: Vec::new(),
+            steps: Vec::new(),
+            found_by: None,
             tokens: 0,
             limit,
             target,
@@ -118,13 +119,11 @@ impl Plan {
             let speaks = |event: &Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. });
             // Of a turn that was halted or rejected there may be a note for the next one, and nothing else.
             recent = events[begin..end].iter().any(speaks).then_some(plan.turns.len()).or(recent);
-            let gone = left_out.iter().filter(|gone| events[begin..end].iter().any(|event| event.seq == gone.first()));
-            plan.gone_steps.extend(gone.map(|gone| (plan.turns.len(), gone.clone())));
-            plan.add_turn(&events[begin..end], &counts[begin..end], stubs, facts);
+            plan.add_turn((&events[begin..end], &counts[begin..end]), (stubs, left_out), facts);
             begin = end;
         }
         let rest = &events[begin..];
-        plan.add_turn(rest, &counts[begin..], stubs, facts);
+        plan.add_turn((rest, &counts[begin..]), (stubs, left_out), facts);
         if let Some(open) = plan.turns.last_mut() {
             open.is_open = true;
         }
@@ -134,33 +133,37 @@ impl Plan {
         for turn in &mut plan.turns[recent.unwrap_or(open)..open] {
             turn.is_recent = true;
         }
-        plan.steps = Steps::of(rest, &counts[begin..], left_out);
         for item in plan.results.iter_mut().chain(&mut plan.calls) {
             item.was_read = item.turn != open || item.event.seq < spoke;
-            item.step = plan.steps.place_of(item.event.seq).filter(|_| item.turn == open);
+            item.step = plan.steps[item.turn].place_of(item.event.seq);
         }
         plan.keep_steps();
         plan
     }
 
-    /// Finds the steps with results that their tools ask to keep: all of them, or the last ones.
+    /// Finds the steps with results that their tools ask to keep: all of them, or, of the open turn, the last ones.
     fn keep_steps(&mut self) {
         let mut newer: HashMap<&Text, u32> = HashMap::new();
         for result in self.results.iter().rev() {
             let newer = newer.entry(&result.tool).or_default();
             let is_kept = match result.retention {
                 Retention::Keep => true,
-                Retention::Last(last) => *newer < last,
+                Retention::Last(last) => *newer < last && self.turns[result.turn].is_open,
                 Retention::Turns(_) => false,
             };
             *newer += 1;
             if let (Some(step), true) = (result.step, is_kept) {
-                self.steps.shown[step].is_kept = true;
+                self.steps[result.turn].shown[step].is_kept = true;
             }
         }
     }
 
-    fn add_turn(&mut self, events: &[Arc<Event>], counts: &[u32], stubs: &[Stub], facts: &dyn Fn(&str) -> ToolFacts) {
+    fn add_turn(
+        &mut self,
+        (events, counts): (&[Arc<Event>], &[u32]),
+        (stubs, left_out): (&[Stub], &[LeftOutSteps]),
+        facts: &dyn Fn(&str) -> ToolFacts,
+    ) {
         let mut names: HashMap<&CallId, &Text> = HashMap::new();
         let last = events.last().map_or(u64::MAX, |event| event.seq);
         let (is_open, is_recent, is_left_out) = (false, false, false);
@@ -206,6 +209,7 @@ impl Plan {
         }
         self.tokens += turn.tokens;
         self.turns.push(turn);
+        self.steps.push(Steps::of(events, counts, left_out));
     }
 
     /// Says what summaries there are: the tokens of the one that is shown, and a newer one with its last event and its tokens.
@@ -252,6 +256,11 @@ impl Plan {
         self.target
     }
 
+    /// What is small enough if more cannot be had from ended turns: half of the room that [`target`](Self::target) would leave.
+    pub fn enough(&self) -> u64 {
+        self.target + self.limit.saturating_sub(self.target) / 2
+    }
+
     /// Whether more is to be done.
     pub fn is_too_large(&self) -> bool {
         self.tokens > self.target
@@ -291,7 +300,7 @@ impl Plan {
 
     /// The steps of the open turn that contexts show, the oldest first. The last one cannot be left out.
     pub fn steps(&self) -> &[PlannedStep] {
-        &self.steps.shown
+        self.steps.last().map_or(&[], |steps| &steps.shown)
     }
 
     /// Leaves steps of the open turn out, the oldest first, until the plan has `target` tokens or those that could still go have
@@ -299,33 +308,37 @@ impl Plan {
     /// results that are to be kept go only under [`Pressure::Last`]. Returns how many steps it left out: none if that would save
     /// nothing.
     pub fn leave_out_steps(&mut self, target: u64, keep: u64) -> usize {
-        let Some(newest) = self.steps.shown.len().checked_sub(1) else { return 0 };
-        let kept_go = self.pressure == Pressure::Last;
-        let can_go = |step: &PlannedStep| !step.is_left_out && (kept_go || !step.is_kept);
-        let places: Vec<usize> = (0..newest).filter(|place| can_go(&self.steps.shown[*place])).collect();
-        let mut left: u64 = places.iter().map(|place| self.steps.shown[*place].tokens).sum();
-        let (before, mut tokens, mut note) = (self.tokens, self.tokens - self.steps.note, self.steps.note);
-        let mut gone = Vec::new();
-        for place in places {
-            if tokens + note <= target || left <= keep {
+        self.leave_out_steps_of(self.turns.len() - 1, target, keep)
+    }
+
+    /// Leaves steps of ended turns out, those of the oldest turn first, until the plan is small enough, in the same way: so what
+    /// users said in these turns stays, and their last replies. Under [`Pressure::Normal`] those of recent turns stay. Returns how
+    /// many it left out.
+    pub fn leave_out_ended_steps(&mut self) -> usize {
+        let mut gone = 0;
+        for turn in 0..self.turns.len() - 1 {
+            if !self.is_too_large() {
                 break;
             }
-            let step = &mut self.steps.shown[place];
-            step.is_left_out = true;
-            tokens -= step.tokens;
-            left -= step.tokens;
-            gone.push(place);
-            note = self.steps.note_tokens();
+            if self.pressure > Pressure::Normal || !self.turns[turn].is_recent {
+                gone += self.leave_out_steps_of(turn, self.target, 0);
+            }
         }
-        if tokens + note >= before {
-            gone.iter().for_each(|place| self.steps.shown[*place].is_left_out = false);
+        gone
+    }
+
+    fn leave_out_steps_of(&mut self, turn: usize, target: u64, keep: u64) -> usize {
+        let kept_go = self.pressure == Pressure::Last;
+        let (planned, steps) = (&mut self.turns[turn], &mut self.steps[turn]);
+        if planned.is_left_out {
             return 0;
         }
-        if let Some(open) = self.turns.last_mut() {
-            open.tokens -= before - (tokens + note);
-        }
-        (self.tokens, self.steps.note) = (tokens + note, note);
-        gone.len()
+        let (before, excess) = (steps.newly_left_out(), self.tokens.saturating_sub(target));
+        let can_go = |step: &PlannedStep| kept_go || !step.is_kept;
+        let Some(saved) = steps.leave_out(can_go, (excess, keep), self.found_by.as_ref()) else { return 0 };
+        planned.tokens -= saved;
+        self.tokens -= saved;
+        steps.newly_left_out() - before
     }
 
     /// Replaces the result at this place of [`results`](Self::results) by a note that says what was there and how to get it
@@ -379,11 +392,11 @@ impl Plan {
     fn shrink(
         item: &mut PlannedItem,
         turns: &mut [PlannedTurn],
-        steps: &mut Steps,
+        steps: &mut [Steps],
         total: &mut u64,
         stub: Stub,
     ) -> bool {
-        let turn = &mut turns[item.turn];
+        let (turn, steps) = (&mut turns[item.turn], &mut steps[item.turn]);
         if turn.is_left_out || steps.is_left_out(item.step) {
             return false;
         }
@@ -425,23 +438,28 @@ impl Plan {
     }
 
     fn shown<'p>(&'p self, items: &'p [PlannedItem]) -> impl Iterator<Item = &'p PlannedItem> {
-        items.iter().filter(|item| !self.turns[item.turn].is_left_out && !self.steps.is_left_out(item.step))
+        items.iter().filter(|item| !self.turns[item.turn].is_left_out && !self.steps[item.turn].is_left_out(item.step))
     }
 
     /// Says by which tool the model finds what is not shown.
     pub(crate) fn set_found_by(&mut self, tool: Option<Text>) {
-        self.steps.found_by = tool;
+        self.found_by = tool;
     }
 
-    /// How many steps were left out.
-    pub(crate) fn steps_left_out(&self) -> usize {
-        self.steps.newly_left_out()
+    /// How many steps were left out, in all turns and in ended ones.
+    pub(crate) fn steps_left_out(&self) -> (usize, usize) {
+        let mut count = (0, 0);
+        for (turn, steps) in self.turns.iter().zip(&self.steps).filter(|(turn, _)| !turn.is_left_out) {
+            let gone = steps.newly_left_out();
+            count = (count.0 + gone, if turn.is_open { count.1 } else { count.1 + gone });
+        }
+        count
     }
 
     /// All steps of the shown turns that are left out, by earlier cuts, too, in the order of the log.
     pub(crate) fn left_out_steps(&self) -> Vec<LeftOutSteps> {
-        let ended = self.gone_steps.iter().filter(|(turn, _)| !self.turns[*turn].is_left_out);
-        ended.map(|(_, steps)| steps.clone()).chain(self.steps.left_out()).collect()
+        let shown = self.turns.iter().zip(&self.steps).filter(|(turn, _)| !turn.is_left_out);
+        shown.filter_map(|(_, steps)| steps.left_out(self.found_by.as_ref())).collect()
     }
 }
 

@@ -82,7 +82,13 @@ pub(crate) fn reduce<'r>(
         if pressure < from {
             continue;
         }
-        if pressure >= Pressure::Urgent && plan.tokens() <= plan.limit() {
+        let is_enough = match pressure {
+            Pressure::Normal | Pressure::Recent => false,
+            // A cut that leaves a context nearly full is followed by the next one soon, and each of them costs the prompt cache.
+            Pressure::Urgent => plan.tokens() <= plan.enough(),
+            Pressure::Last => plan.tokens() <= plan.limit(),
+        };
+        if is_enough {
             break;
         }
         plan.set_pressure(pressure);

@@ -106,9 +106,10 @@ fn of_content_by(content: &Content, of_text: &dyn Fn(&str) -> u64) -> u64 {
 
 fn of_part_by(part: &Part, of_text: &dyn Fn(&str) -> u64) -> u64 {
     match part {
-        Part::Text { text } | Part::Thinking { text, .. } => of_text(text),
-        Part::Image { .. } | Part::File { .. } => ATTACHMENT,
-        Part::Provider { block, .. } => of_json(block),
+        Part::Text { text } => of_text(text),
+        Part::Thinking(thought) => of_text(&thought.text),
+        Part::Image(_) | Part::File(_) => ATTACHMENT,
+        Part::Provider(own) => of_json(&own.block),
     }
 }
 

@@ -199,9 +199,10 @@ impl Window {
         self.sum(first..self.events.len())
     }
 
-    /// The last event of the oldest ended turns that a summary should cover, so that at most `rest` tokens of them stay beside it.
-    /// The open turn, which is about to end, always stays. `None` if that is nothing that `covered` does not cover.
-    pub(crate) fn worth_summarising(&self, covered: u64, rest: u64) -> Option<u64> {
+    /// The last event of the oldest turns that a summary should cover, so that at most `rest` tokens of ended turns stay beside it.
+    /// The open turn, which is about to end with the event `end_seq`, stays as well, unless `most` tokens and more would stay with
+    /// it. `None` if that is nothing that `covered` does not cover.
+    pub(crate) fn worth_summarising(&self, covered: u64, (rest, most): (u64, u64), end_seq: u64) -> Option<u64> {
         let (mut left, mut end, mut last) = (self.ended_tokens, 0, None);
         for turn in &self.ended {
             if left <= rest {
@@ -210,6 +211,9 @@ impl Window {
             left -= turn.tokens;
             end += turn.events;
             last = self.events.get(end - 1).map(|event| event.seq);
+        }
+        if left + self.open_tokens >= most {
+            last = Some(end_seq);
         }
         last.filter(|last| *last > covered)
     }
@@ -236,22 +240,22 @@ impl Window {
         plan
     }
 
-    /// Takes over what reducers made of a plan of this window, recorded as `cut`. Returns how many events are gone.
+    /// Takes over what reducers made of a plan of this window, recorded as `cut`. Returns how many events of ended turns are gone.
     pub(crate) fn follow(&mut self, plan: &Plan, cut: Arc<Cut>, newest: Option<&Arc<Summary>>) -> usize {
         if plan.shows_newer_summary() {
             self.show(newest.cloned());
         }
-        let gone = plan.events_left_out();
-        self.drop_oldest(plan.turns_left_out(), gone);
+        let before = self.counted;
+        self.drop_oldest(plan.turns_left_out(), plan.events_left_out());
         for event in plan.changed_results().chain(plan.changed_calls()) {
             self.put(event.clone());
         }
-        if plan.steps_left_out() > 0 {
+        if plan.steps_left_out().0 > 0 {
             self.take_out_steps(&cut.left_out);
         }
         self.cut = Some(cut);
         self.recount();
-        gone
+        before - self.counted
     }
 
     /// Steps of the turns in the window that are left out.
@@ -259,11 +263,33 @@ impl Window {
         self.cut.as_ref().map_or(&[], |cut| &cut.left_out)
     }
 
-    /// Takes the steps out of the open turn that are left out from now on. Its note has the place of the first event.
+    /// Takes the steps out of the turns that are left out from now on. A note has the place of the first event of each turn's.
     fn take_out_steps(&mut self, left_out: &[LeftOutSteps]) {
-        let (earlier, mut kept) = (self.cut.take(), self.counted);
+        let earlier = self.cut.take();
         let before = earlier.as_ref().map_or(&[][..], |cut| &cut.left_out);
-        for place in self.counted..self.events.len() {
+        let (mut kept, mut begin) = (0, 0);
+        for turn in 0..self.ended.len() {
+            let (end, first) = (begin + self.ended[turn].events, kept);
+            kept = self.keep_shown(begin..end, kept, left_out, before);
+            self.ended[turn].events = kept - first;
+            begin = end;
+        }
+        let counted = kept;
+        kept = self.keep_shown(begin..self.events.len(), kept, left_out, before);
+        self.counted = counted;
+        self.events.truncate(kept);
+        self.counts.truncate(kept);
+    }
+
+    /// Moves those of the events in `places` that are still shown to `kept` and behind it. Returns the place behind the last one.
+    fn keep_shown(
+        &mut self,
+        places: Range<usize>,
+        mut kept: usize,
+        left_out: &[LeftOutSteps],
+        before: &[LeftOutSteps],
+    ) -> usize {
+        for place in places {
             match steps::fate(left_out, before, &self.events[place]) {
                 Fate::LeftOut => continue,
                 Fate::Shown => {}
@@ -276,8 +302,7 @@ impl Window {
             self.counts.swap(kept, place);
             kept += 1;
         }
-        self.events.truncate(kept);
-        self.counts.truncate(kept);
+        kept
     }
 
     /// Takes over the totals of the whole log and the capacity, for a window that was filled from the end of a log.

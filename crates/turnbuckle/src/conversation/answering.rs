@@ -70,7 +70,8 @@ impl Conversations {
         scope: Scope,
     ) -> Result<Option<TurnHandle>, ResolveError> {
         let conversation = self.answerable(id, call, &scope).await?;
-        let by_actor = conversation.feed.snapshot().events.iter().rev().find_map(|event| match &event.kind {
+        let view = conversation.look(&self.runtime).await?.snapshot();
+        let by_actor = view.events.iter().rev().find_map(|event| match &event.kind {
             EventKind::Resolution { call: of, by, .. } if of == call => Some(*by == scope.by()),
             _ => None,
         });
@@ -112,8 +113,7 @@ impl Conversations {
         if waiting.iter().any(|item| item.answers() == Some(call) && item.from.author() == scope.by()) {
             return Ok(AnswerStatus::Stored);
         }
-        conversation.show_log(&self.runtime).await?;
-        let snapshot = conversation.feed.snapshot();
+        let snapshot = conversation.look(&self.runtime).await?.snapshot();
         let resolutions = snapshot.events.iter().rev().filter_map(|event| match &event.kind {
             EventKind::Resolution { call: of, decision, by, evidence, .. } if of == call => {
                 Some((*decision, *by == scope.by(), evidence.open))
@@ -312,7 +312,7 @@ impl Conversations {
         // Who was asked and is late is told that, also if they know of the conversation only by this question.
         let rule = match conversation.feed.pending(call) {
             Some(pending) => pending.rule,
-            None => rule_of_last_question(&conversation.feed.snapshot().events, call),
+            None => rule_of_last_question(&conversation.look(&self.runtime).await?.snapshot().events, call),
         };
         match self.may_answer(id, &owner, rule.as_deref(), scope.actor()) {
             true => Ok(conversation),

@@ -15,7 +15,7 @@ use crate::id::{ConversationId, Ids, SystemIds, TurnId};
 use crate::message::Text;
 use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::{SideStore, Store};
-use crate::turn::{Calibrations, ChangedAgentPolicy, LeftTurn, OnChangedAgent, Services};
+use crate::turn::{Calibrations, ChangedAgentPolicy, LeftTurn, OnChangedAgent, OtherAgents, Services};
 
 /// Settings of a [`Conversations`].
 #[must_use = "settings do nothing until `build` is called"]
@@ -31,6 +31,7 @@ pub struct ConversationsBuilder {
     project: Text,
     access: Arc<dyn Access>,
     on_changed_agent: Arc<ChangedAgentPolicy>,
+    other_agents: OtherAgents,
     side_stores: Vec<Arc<dyn SideStore>>,
     retain: Option<Duration>,
     on_taken_up: Option<Arc<TakenUp>>,
@@ -51,6 +52,7 @@ impl ConversationsBuilder {
             project: "".into(),
             access: Arc::new(OwnerOnly),
             on_changed_agent: Arc::new(|_| OnChangedAgent::Leave),
+            other_agents: OtherAgents::default(),
             side_stores: Vec::new(),
             retain: None,
             on_taken_up: None,
@@ -117,6 +119,13 @@ impl ConversationsBuilder {
         self
     }
 
+    /// What becomes of a message in a conversation whose last turn was of an agent of another name. Turns that are open are always
+    /// left. Default: the conversation goes on with this agent.
+    pub fn other_agents(mut self, choice: OtherAgents) -> Self {
+        self.other_agents = choice;
+        self
+    }
+
     /// Adds something that keeps text of conversations beside the store, so that deleting one reaches it. What hooks of the
     /// agent keep is known without this.
     pub fn side_store(mut self, side: Arc<dyn SideStore>) -> Self {
@@ -157,6 +166,7 @@ impl ConversationsBuilder {
             project: self.project,
             access: self.access,
             on_changed_agent: self.on_changed_agent,
+            other_agents: self.other_agents,
             calibrations: Calibrations::default(),
             audit: self.audit.map(Arc::new),
         };

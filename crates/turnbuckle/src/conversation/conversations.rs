@@ -25,6 +25,7 @@ use crate::event::{Event, EventKind};
 use crate::feed::projection::Projection;
 use crate::feed::{Delivery, Level, LiveEvent, Subscription};
 use crate::id::{ConversationId, ItemId, TurnId};
+use crate::message::Text;
 use crate::record::Record;
 use crate::report::{ReportOf, TurnReport, TurnStatus, last_reply};
 use crate::scope::{Actor, Scope};
@@ -33,7 +34,7 @@ use crate::store::{
     StoreError, Summary,
 };
 use crate::stores::MemoryStore;
-use crate::turn::{AbortCause, LeftTurn, OnChangedAgent, TurnContext, TurnError};
+use crate::turn::{AbortCause, LeftTurn, OnChangedAgent, OtherAgents, TurnContext, TurnError};
 
 /// How often [`Conversations::run_maintenance`] looks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -102,8 +103,9 @@ impl Conversations {
         message: impl Into<UserInput>,
         scope: Scope,
     ) -> Result<TurnStatus, RunError> {
-        let conversation = self.open(id, &scope, Action::Say).await?;
-        let (order, accepted, status) = self.message(message.into(), scope, WhileBusy::Reject)?;
+        let (conversation, input) = (self.open(id, &scope, Action::Say).await?, message.into());
+        self.check_agent(&conversation, &input, &scope).await?;
+        let (order, accepted, status) = self.message(input, scope, WhileBusy::Reject)?;
         let mut inline = match conversation.submit(&self.runtime, Order::Message(order)) {
             Submitted::Busy(_) => return Err(SendError::Busy { id: id.clone(), pending: Vec::new() }.into()),
             Submitted::Drive(driver) => Inline::new(Some(driver)),
@@ -138,6 +140,7 @@ impl Conversations {
         }
         // Looked for before anything else: while the first one's turn runs, the second one is not refused as busy.
         self.check_key(id, &input, &scope).await?;
+        self.check_agent(&conversation, &input, &scope).await?;
         let sent = self.send_new(id, &conversation, input.clone(), scope.clone(), while_busy).await;
         match sent {
             Err(SendError::Busy { .. }) if input.key().is_some() => {
@@ -147,6 +150,64 @@ impl Conversations {
             }
             Err(SendError::Store(StoreError::SentBefore { sent, .. })) => Err(sent_before(&input, sent)),
             sent => sent,
+        }
+    }
+
+    /// The turn of the same message, if it was sent under its key before: it can be asked before anything else that sending needs.
+    pub async fn sent_before(
+        &self,
+        id: &ConversationId,
+        input: &UserInput,
+        scope: &Scope,
+    ) -> Result<Option<TurnId>, SendError> {
+        self.check(id, scope, Action::Say).await?;
+        match self.check_key(id, input, scope).await {
+            Ok(()) => Ok(None),
+            Err(SendError::SentBefore { turn }) => Ok(Some(turn)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses a message in a conversation of another agent, where that is refused and its sender does not insist.
+    async fn check_agent(
+        &self,
+        conversation: &Conversation,
+        input: &UserInput,
+        scope: &Scope,
+    ) -> Result<(), SendError> {
+        let id = &conversation.id;
+        let is_asked = self.runtime.services.other_agents == OtherAgents::Refuse && !id.is_sub_agent();
+        if !is_asked || conversation.running_turn().is_some() {
+            return Ok(());
+        }
+        let Some(agent) = self.other_agent(id).await? else { return Ok(()) };
+        if !input.accepts_agent() || scope.user_id().is_none() {
+            return Err(SendError::OtherAgent { id: id.clone(), agent });
+        }
+        tracing::info!(conversation = %id, %agent, by = %scope.by(), "a person insists that another agent goes on");
+        let act = Act::new(ActKind::Insisted, id.as_str(), scope.by(), self.runtime.services.clock.now());
+        Ok(self.store().record_act(act).await?)
+    }
+
+    /// The agent of the last turn, if that is over and the agent is another one than this.
+    async fn other_agent(&self, id: &ConversationId) -> Result<Option<Text>, StoreError> {
+        // Whose an open turn is, and who carries it on, is judged elsewhere.
+        if self.store().scratch(id).await?.is_some() {
+            return Ok(None);
+        }
+        let (mut before, mut tokens) = (u64::MAX, 1);
+        loop {
+            let events = self.store().tail(id, before, tokens).await?;
+            let ended = events.iter().rev().find_map(|event| match &event.kind {
+                EventKind::TurnEnded(ended) => Some(ended.agent.clone()),
+                _ => None,
+            });
+            if let Some(agent) = ended {
+                return Ok(agent.filter(|agent| **agent != *self.agent.name()));
+            }
+            // Background hooks may have written behind the end of the turn.
+            let Some(first) = events.first() else { return Ok(None) };
+            (before, tokens) = (first.seq, tokens.saturating_mul(16));
         }
     }
 
@@ -431,8 +492,7 @@ impl Conversations {
         if let Some(owner) = conversation.owner() {
             self.note_read(id, &owner, &scope).await?;
         }
-        conversation.show_log(&self.runtime).await?;
-        Ok(conversation.feed.subscribe(delivery))
+        Ok(conversation.look(&self.runtime).await?.subscribe(delivery))
     }
 
     /// What a person sees now.
@@ -440,8 +500,7 @@ impl Conversations {
         self.check_reachable(id)?;
         self.begin_reading(id, &scope).await?;
         let conversation = self.conversation(id);
-        conversation.show_log(&self.runtime).await?;
-        Ok(conversation.feed.snapshot())
+        Ok(conversation.look(&self.runtime).await?.snapshot())
     }
 
     /// The conversations that the actor may read, the newest first. Those of sub-agents are part of their parents'.
@@ -531,7 +590,7 @@ impl Conversations {
         }
         let conversation = self.conversation(id);
         conversation.show_log(&self.runtime).await?;
-        let expired = conversation.feed.snapshot().pending.values().any(|pending| pending.expires <= now);
+        let expired = conversation.feed.all_pending().iter().any(|pending| pending.expires <= now);
         if !expired {
             self.report_left(&conversation, &left);
         }

@@ -228,7 +228,7 @@ impl Driver {
     }
 
     fn pending(&self) -> Vec<Pending> {
-        self.conversation.feed.snapshot().pending.values().cloned().collect()
+        self.conversation.feed.all_pending()
     }
 
     fn pending_calls(&self) -> Vec<CallId> {

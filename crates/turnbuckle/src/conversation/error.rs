@@ -172,6 +172,15 @@ pub enum SendError {
         /// The turn, and why.
         left: LeftTurn,
     },
+    /// The last turn was of an agent of another name, and these conversations
+    /// [take no messages](super::ConversationsBuilder::other_agents) then.
+    #[error("conversation {id} is with agent {agent}, which is another one than answers here")]
+    OtherAgent {
+        /// The conversation.
+        id: ConversationId,
+        /// The agent of the last turn.
+        agent: Text,
+    },
     /// These conversations have no agent, so nothing can be said in them.
     #[error("there is no agent to take a message")]
     NoAgent,
@@ -383,6 +392,7 @@ impl From<SendError> for ResolveError {
             | SendError::KeyReused
             | SendError::NoAgent
             | SendError::Left { .. }
+            | SendError::OtherAgent { .. }
             | SendError::Busy { .. }
             | SendError::Held { .. }
             | SendError::Hook { .. } => Self::Gone,

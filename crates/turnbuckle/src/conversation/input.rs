@@ -16,12 +16,14 @@ pub struct UserInput {
     pub(crate) content: Content,
     schema: Option<OutputSchema>,
     key: Option<Text>,
+    /// Whether it is for this agent although the conversation is with another one.
+    accepts_agent: bool,
 }
 
 impl UserInput {
     /// Just this.
     pub fn new(content: impl Into<Content>) -> Self {
-        Self { content: content.into(), schema: None, key: None }
+        Self { content: content.into(), schema: None, key: None, accepts_agent: false }
     }
 
     /// The answer must be an object that fits this schema.
@@ -36,6 +38,18 @@ impl UserInput {
     pub fn with_key(mut self, key: impl Into<Text>) -> Self {
         self.key = Some(key.into());
         self
+    }
+
+    /// It is for this agent also where the conversation is with another one, which
+    /// [`ConversationsBuilder::other_agents`](super::ConversationsBuilder::other_agents) may have refused. The record of acts says who
+    /// insisted.
+    pub fn accept_agent(mut self) -> Self {
+        self.accepts_agent = true;
+        self
+    }
+
+    pub(super) fn accepts_agent(&self) -> bool {
+        self.accepts_agent
     }
 
     /// The key, with the digest of what is said.

@@ -43,4 +43,4 @@ pub use runtime::ScopeSource;
 pub use standing::Always;
 
 pub use crate::report::{TurnReport, TurnStatus};
-pub use crate::turn::{LeftReason, LeftTurn, OnChangedAgent, RefusedMessage, TurnError};
+pub use crate::turn::{LeftReason, LeftTurn, OnChangedAgent, OtherAgents, RefusedMessage, TurnError};

@@ -34,7 +34,7 @@ impl Observers {
             return None;
         }
         let start = || {
-            let (events, queue) = conversation.feed.subscribe_lossless();
+            let (events, queue) = conversation.feed.follow();
             let (seen, turn) = (watch::Sender::new(Cursor::default()), Mutex::default());
             let observers = Arc::new(Self { queue, seen, turn });
             let task = ObserverTask {

@@ -139,7 +139,8 @@ impl Conversations {
         Ok(Page { items: listed, more })
     }
 
-    /// At most `most` events of the log, oldest first: those right before the event `before`, or the last ones.
+    /// At most `most` events of the log, oldest first: those right before the event `before`, or the last ones. A `before` that
+    /// there is no event of yet means the last ones, too.
     pub async fn history(
         &self,
         id: &ConversationId,
@@ -149,10 +150,8 @@ impl Conversations {
     ) -> Result<Page<Arc<Event>>, SendError> {
         self.check_reachable(id)?;
         self.begin_reading(id, scope).await?;
-        let end = match before {
-            Some(before) => before,
-            None => self.store().tail(id, u64::MAX, 1).await?.last().map_or(1, |last| last.seq.saturating_add(1)),
-        };
+        let end = self.store().tail(id, u64::MAX, 1).await?.last().map_or(1, |last| last.seq.saturating_add(1));
+        let end = before.map_or(end, |before| before.min(end));
         let first = end.saturating_sub(most as u64).max(1);
         let wanted = usize::try_from(end.saturating_sub(first)).unwrap_or(usize::MAX);
         let items = match wanted {

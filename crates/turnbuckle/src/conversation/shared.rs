@@ -6,6 +6,7 @@
 mod guards;
 mod steering;
 mod turn_host;
+mod viewing;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,18 +24,15 @@ use super::error::SendError;
 use super::observers::Observers;
 use super::order::{CancelOrder, DeleteOrder, MessageOrder, Order, Refusal, TakeBackOrder};
 use super::outbox::JobsInFlight;
-use super::read_back::end_of_log;
 use super::runtime::Runtime;
 use super::waiters::Waiters;
 use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::context::layout::ContextCache;
-use crate::event::Event;
 use crate::feed::{EventFeed, Level, LiveEvent};
 use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::{Actor, Author};
-use crate::store::StoreError;
 use crate::turn::{AbortCause, AbortToken, RequestMemory, State, TurnContext};
 
 /// How many orders may wait for a driver.
@@ -312,6 +310,7 @@ impl Conversation {
         let left = inner.rest(loaded.take());
         drop(inner);
         drop(left);
+        self.feed.rest();
         self.turn_started.notify_waiters();
         None
     }
@@ -421,45 +420,7 @@ impl Conversation {
         self.lock().reported_left.replace(turn.clone()).as_ref() != Some(turn)
     }
 
-    // What viewers see.
-
-    /// Brings the feed up to what is stored, unless a driver does that.
-    pub(crate) async fn show_log(&self, runtime: &Runtime) -> Result<(), StoreError> {
-        {
-            let inner = self.lock();
-            if inner.is_driving() && inner.shows_log {
-                return Ok(());
-            }
-        }
-        let store = &runtime.services.store;
-        let log = match self.shows_log() {
-            true => store.log(&self.id, self.feed.last_seq() + 1, usize::MAX).await?,
-            false => end_of_log(&**store, &self.id, self.agent.read_ahead()).await?,
-        };
-        // Checked again under the lock: a driver that has claimed the conversation meanwhile shows newer events than these.
-        let mut inner = self.lock();
-        match (inner.is_driving(), inner.shows_log) {
-            (true, true) => {}
-            (false, true) => self.feed.catch_up(&log),
-            (_, false) => {
-                inner.shows_log = true;
-                self.feed.begin_epoch(0, Some(&log));
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn shows_log(&self) -> bool {
-        self.lock().shows_log
-    }
-
-    /// A driver has claimed the conversation: from now on the feed shows what the driver writes. `log` replaces what the
-    /// feed showed before, if that is not current. Under one lock, so that `show_log` sees all of it or nothing.
-    pub(crate) fn begin_epoch(&self, epoch: u64, log: Option<&[Arc<Event>]>) {
-        let mut inner = self.lock();
-        inner.shows_log = true;
-        self.feed.begin_epoch(epoch, log);
-    }
+    // Observers.
 
     /// The observers at work, or new ones.
     pub(super) fn observers_or(&self, make: impl FnOnce() -> Arc<Observers>) -> Arc<Observers> {

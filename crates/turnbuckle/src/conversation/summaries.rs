@@ -37,7 +37,7 @@ use crate::limits::Limits;
 use crate::message::{Reply, StopReason, Text};
 use crate::model::{ModelError, Request, Retry, SUMMARY_AGENT};
 use crate::record::Record;
-use crate::store::{Job, JobDisposition, JobKind, StoreError, Summary};
+use crate::store::{Job, JobDisposition, JobKind, PartialSummary, StoreError, Summary};
 use crate::turn::{TurnContext, after_failure};
 
 /// How many events are read at a time.
@@ -115,7 +115,10 @@ pub(super) async fn make(conversation: &Arc<Conversation>, runtime: &Arc<Runtime
     }
     if let (Some(error), Some(told)) = (error, told) {
         let at_least = error.retry_after().unwrap_or_default();
-        let job = Job { spent: work.spent_on(&job), ..job };
+        // A try that ran out of time and yet came further is none of those that count: pieces come to an end.
+        let came_further = matches!(error, SummaryError::TimedOut(_)) && work.partial != job.partial;
+        let tries = job.tries.saturating_sub(u32::from(came_further));
+        let job = Job { tries, spent: work.spent_on(&job), partial: work.partial, ..job };
         let job = after_failure(job, told.to_string(), clock.now(), at_least);
         if job.due.is_none() {
             let text = format!("no summary of the oldest turns could be made: {told}; they are left out without one");
@@ -283,33 +286,46 @@ async fn summarise(
     let (room, model) = (Room::of(ctx), ctx.agent.summary_model());
     let mut text = before.map_or_else(String::new, |before| before.text.to_string());
     let version = before.map_or(0, |before| before.version) + 1;
-    let pieces = transcripts(said, room.piece);
-    for piece in &pieces {
+    let first_new = events.first().map_or(0, |event| event.seq);
+    // A try before may have read a part of it, in pieces that still fit.
+    let begun = work.partial.take().filter(|one| one.first_new == first_new && one.piece <= room.piece);
+    let most = begun.as_ref().map_or(room.piece, |begun| begun.piece);
+    let pieces = transcripts(said, most);
+    let done = begun.as_ref().map_or(0, |begun| begun.pieces).min(pieces.len());
+    if let Some(begun) = &begun {
+        text = begun.text.to_string();
+    }
+    work.partial = begun;
+    for (place, piece) in pieces.iter().enumerate().skip(done) {
         calls += 1;
         let mut request =
             Request::question(SUMMARY_AGENT, prompt::system(room.text), prompt::question(&text, &piece.text));
         request.ordinal = calls;
         let reply = work.ask(ctx, &**model, &request, version).await?;
         text = checked(&reply, &text, piece, &room)?;
+        let text = text.as_str().into();
+        work.partial = Some(PartialSummary { first_new, piece: most, pieces: place + 1, text });
     }
     let mut messages = before.map_or_else(Vec::new, |before| before.messages.clone());
     messages.extend(said.iter().filter_map(user_message));
-    fit_messages(&mut messages, room.messages);
+    let missing = fit_messages(&mut messages, room.messages);
+    let unquoted = before.map_or(0, |before| before.unquoted).saturating_add(missing);
     let mut all_kept = before.map_or_else(Vec::new, |before| before.kept.clone());
     all_kept.extend(kept);
     fit_kept(&mut all_kept, room.kept);
     let turns = before.map_or(0, |before| before.turns) + pieces.iter().map(|piece| piece.turns).sum::<u32>();
-    let shown = prompt::shown(&text, &messages, &all_kept, turns);
+    let shown = prompt::shown(&text, (&messages, unquoted), &all_kept, turns);
     let last = events.last().map_or(0, |event| event.seq);
     Ok(Summary {
         version,
         last,
-        first_new: events.first().map_or(0, |event| event.seq),
+        first_new,
         turns,
         model: model.name().into(),
         digest: digest_of(before, events),
         text: text.into(),
         messages,
+        unquoted,
         kept: all_kept,
         shown: shown.into(),
         calls,

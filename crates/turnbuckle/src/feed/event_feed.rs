@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use futures_util::Stream;
 use tokio::task::coop::poll_proceed;
 
+use super::held::HeldView;
 use super::queue::{Queue, QueueReader};
 use super::ring::{FIRST_ROOM, Read, Ring};
 use super::{ConversationState, Cursor, FeedEvent, FeedItem, LiveEvent};
@@ -39,9 +40,14 @@ pub(crate) struct EventFeed {
 struct Inner {
     cursor: Cursor,
     /// Every published event is folded in here under the same lock, so that a snapshot is exact at its cursor.
-    view: Projection,
+    held: HeldView,
     lossy: Ring,
     lossless: Vec<Arc<Queue>>,
+    /// How many [`Look`]s there are. No event is forgotten meanwhile.
+    looks: usize,
+    /// Whether there was one since the conversation came to rest. Who looks once often looks again soon, so that what was read
+    /// for it is kept until the next rest.
+    looked_at: bool,
     /// Nothing will be published any more.
     closed: bool,
 }
@@ -72,10 +78,16 @@ impl Inner {
         }
     }
 
+    fn join_lossless(&mut self) -> (Tail, Arc<Queue>) {
+        let queue = Arc::new(Queue::default());
+        self.lossless.push(queue.clone());
+        (Tail::Lossless(QueueReader::of(queue.clone())), queue)
+    }
+
     /// Publishes one event of the log.
     fn publish_log(&mut self, conversation: &ConversationId, event: &Arc<Event>) {
         let cursor = self.next_cursor();
-        self.view.apply_new_event(cursor, event);
+        self.held.add(cursor, event);
         // Without a viewer the event is not made.
         if self.is_watched() {
             let (conversation, turn, at) = (conversation.clone(), Some(event.turn.clone()), event.at);
@@ -100,9 +112,11 @@ impl EventFeed {
     pub(crate) fn new(conversation: ConversationId, clock: Arc<dyn Clock>) -> Self {
         let inner = Inner {
             cursor: Cursor::default(),
-            view: Projection::default(),
+            held: HeldView::default(),
             lossy: Ring::default(),
             lossless: Vec::new(),
+            looks: 0,
+            looked_at: false,
             closed: false,
         };
         Self { conversation, clock, inner: Arc::new(Mutex::new(inner)) }
@@ -118,11 +132,11 @@ impl EventFeed {
         inner.cursor = Cursor { epoch, position: 0 };
         let mut missed = 0;
         if let Some(log) = log {
-            let last = |events: &[Arc<Event>]| events.last().map_or(0, |event| event.seq);
-            missed = last(log).saturating_sub(last(&inner.view.events));
-            inner.view = Projection::of_log(log);
+            let held = HeldView::of_log(log);
+            missed = held.last_seq().saturating_sub(inner.held.last_seq());
+            inner.held = held;
         }
-        inner.view.cursor = inner.cursor;
+        inner.held.view.cursor = inner.cursor;
         drop(inner);
         if missed > 0 && self.is_watched() {
             // Another process wrote meanwhile: viewers here must take a new snapshot.
@@ -133,7 +147,7 @@ impl EventFeed {
     pub(crate) fn publish_live(&self, turn: Option<&TurnId>, live: LiveEvent) {
         let mut inner = self.lock();
         let cursor = inner.next_cursor();
-        inner.view.apply_new_live(cursor, &live);
+        inner.held.view.apply_new_live(cursor, &live);
         if inner.is_watched() {
             let (conversation, turn, at) = (self.conversation.clone(), turn.cloned(), self.clock.now());
             inner.send(FeedEvent { conversation, turn, cursor, at, item: FeedItem::Live(live) });
@@ -144,7 +158,7 @@ impl EventFeed {
     /// Publishes those of these events that were not published yet.
     pub(crate) fn catch_up(&self, events: &[Arc<Event>]) {
         let mut inner = self.lock();
-        let last = inner.view.events.last().map_or(0, |event| event.seq);
+        let last = inner.held.last_seq();
         for event in events.iter().filter(|event| event.seq > last) {
             inner.publish_log(&self.conversation, event);
         }
@@ -160,28 +174,30 @@ impl EventFeed {
         release(inner);
     }
 
-    pub(crate) fn snapshot(&self) -> Projection {
-        self.lock().view.clone()
+    /// As long as this is held, what it gives can show every event.
+    pub(crate) fn look(&self) -> Look<'_> {
+        let mut inner = self.lock();
+        (inner.looks, inner.looked_at) = (inner.looks + 1, true);
+        Look(self)
     }
 
-    pub(crate) fn subscribe(&self, delivery: Delivery) -> Subscription {
-        if delivery == Delivery::Lossless {
-            return self.subscribe_lossless().0;
+    /// What is published from now on, without what was before. With the queue, whose closing ends the subscription once it is
+    /// read.
+    pub(crate) fn follow(&self) -> (Subscription, Arc<Queue>) {
+        let mut inner = self.lock();
+        let (tail, queue) = inner.join_lossless();
+        let view = Projection { cursor: inner.held.view.cursor, ..Projection::default() };
+        (Subscription::new(view, tail, self.conversation.clone()), queue)
+    }
+
+    /// The conversation came to rest. If nobody watches or looks, events that are held nowhere else in this process are
+    /// forgotten: they are stored, and read again for who wants to see them.
+    pub(crate) fn rest(&self) {
+        let mut inner = self.lock();
+        let was_looked_at = std::mem::take(&mut inner.looked_at);
+        if inner.looks == 0 && !was_looked_at && !inner.is_watched() {
+            inner.held.forget_unshared();
         }
-        let mut inner = self.lock();
-        let place = inner.lossy.join();
-        let tail =
-            Tail::Lossy(RingReader { inner: self.inner.clone(), place, taken: VecDeque::with_capacity(FIRST_ROOM) });
-        Subscription::new(inner.view.clone(), tail, self.conversation.clone())
-    }
-
-    /// With the queue, whose closing ends the subscription once it is read.
-    pub(crate) fn subscribe_lossless(&self) -> (Subscription, Arc<Queue>) {
-        let queue = Arc::new(Queue::default());
-        let mut inner = self.lock();
-        inner.lossless.push(queue.clone());
-        let tail = Tail::Lossless(QueueReader::of(queue.clone()));
-        (Subscription::new(inner.view.clone(), tail, self.conversation.clone()), queue)
     }
 
     /// The lossless viewers that the turn should wait for.
@@ -197,17 +213,22 @@ impl EventFeed {
 
     /// The seq of the last log event in view.
     pub(crate) fn last_seq(&self) -> u64 {
-        self.lock().view.events.last().map_or(0, |event| event.seq)
+        self.lock().held.last_seq()
     }
 
     /// Whether the call waits for an answer.
     pub(crate) fn is_pending(&self, call: &CallId) -> bool {
-        self.lock().view.pending.contains(call)
+        self.lock().held.view.pending.contains(call)
     }
 
     /// What is asked under this call, if it waits for an answer.
     pub(crate) fn pending(&self, call: &CallId) -> Option<Pending> {
-        self.lock().view.pending.get(call).cloned()
+        self.lock().held.view.pending.get(call).cloned()
+    }
+
+    /// Everything that is asked.
+    pub(crate) fn all_pending(&self) -> Vec<Pending> {
+        self.lock().held.view.pending.values().cloned().collect()
     }
 
     /// Whether anybody has a subscription.
@@ -217,7 +238,7 @@ impl EventFeed {
 
     /// Publishes the state the conversation is in, unless that was published last.
     pub(crate) fn enter(&self, state: ConversationState) {
-        if self.lock().view.state != state {
+        if self.lock().held.view.state != state {
             self.publish_live(None, LiveEvent::StateChanged { state });
         }
     }
@@ -241,6 +262,44 @@ impl Drop for EventFeed {
         for queue in lossless {
             queue.close();
         }
+    }
+}
+
+/// Someone looks at the feed: no event is forgotten meanwhile. What was forgotten before is [read](Self::forgotten) and
+/// [given back](Self::take_back) first; then all of the log is there that the feed shows, at any time.
+pub(crate) struct Look<'a>(&'a EventFeed);
+
+impl Look<'_> {
+    /// From which event on how many must be read of the store.
+    pub(crate) fn forgotten(&self) -> Option<(u64, usize)> {
+        self.0.lock().held.forgotten()
+    }
+
+    /// These events were read.
+    pub(crate) fn take_back(&self, read: &[Arc<Event>]) {
+        self.0.lock().held.take_back(read);
+    }
+
+    pub(crate) fn snapshot(&self) -> Projection {
+        self.0.lock().held.view.clone()
+    }
+
+    pub(crate) fn subscribe(&self, delivery: Delivery) -> Subscription {
+        let mut inner = self.0.lock();
+        let tail = match delivery {
+            Delivery::Lossless => inner.join_lossless().0,
+            Delivery::Lossy => {
+                let (place, taken) = (inner.lossy.join(), VecDeque::with_capacity(FIRST_ROOM));
+                Tail::Lossy(RingReader { inner: self.0.inner.clone(), place, taken })
+            }
+        };
+        Subscription::new(inner.held.view.clone(), tail, self.0.conversation.clone())
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.0.lock().looks -= 1;
     }
 }
 
@@ -374,5 +433,59 @@ impl Subscription {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription").field("conversation", &self.conversation).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{EventKind, InjectionTarget};
+
+    /// Twenty events that nothing but the feed holds.
+    fn publish(feed: &EventFeed) {
+        let first = feed.last_seq() + 1;
+        let event = |seq| {
+            let (hook, content, place) = ("h".into(), "c".into(), InjectionTarget::NextTurn);
+            let kind = EventKind::Injection { hook, content, place };
+            Arc::new(Event { seq, turn: "t".into(), at: Timestamp::default(), kind })
+        };
+        feed.publish_log(&(first..first + 20).map(event).collect::<Vec<_>>());
+    }
+
+    fn forgotten_at_rest(feed: &EventFeed) -> Option<(u64, usize)> {
+        feed.rest();
+        feed.lock().held.forgotten()
+    }
+
+    #[test]
+    fn nothing_is_forgotten_while_somebody_looks_or_watches_or_has_just_looked() {
+        let feed = EventFeed::new("c".into(), Arc::new(crate::clock::SystemClock::default()));
+        publish(&feed);
+        let look = feed.look();
+        assert_eq!([forgotten_at_rest(&feed), forgotten_at_rest(&feed)], [None, None]);
+        for delivery in [Delivery::Lossy, Delivery::Lossless] {
+            let viewer = look.subscribe(delivery);
+            assert_eq!(viewer.snapshot.events.len(), 20);
+            assert_eq!([forgotten_at_rest(&feed), forgotten_at_rest(&feed)], [None, None]);
+        }
+        drop(look);
+        drop(feed.look());
+        assert_eq!(forgotten_at_rest(&feed), None);
+        assert_eq!(forgotten_at_rest(&feed), Some((1, 20)));
+        publish(&feed);
+        assert_eq!(feed.lock().held.forgotten(), Some((1, 20)), "what is published later is there");
+        assert_eq!(forgotten_at_rest(&feed), Some((1, 40)));
+        assert_eq!((feed.last_seq(), feed.cursor().position), (40, 40));
+    }
+
+    #[test]
+    fn who_follows_is_told_what_is_published_later_and_nothing_else() {
+        let feed = EventFeed::new("c".into(), Arc::new(crate::clock::SystemClock::default()));
+        publish(&feed);
+        let (mut told, _queue) = feed.follow();
+        assert!(told.snapshot.events.is_empty() && told.try_next().is_none());
+        publish(&feed);
+        let positions: Vec<u64> = std::iter::from_fn(|| told.try_next()).map(|event| event.cursor.position).collect();
+        assert_eq!(positions, (21..=40).collect::<Vec<_>>());
     }
 }

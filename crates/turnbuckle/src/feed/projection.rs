@@ -98,15 +98,15 @@ pub struct RunningHook {
 }
 
 /// How much of the log a view holds. It is cut in steps: from twice this many to this many.
-const WINDOW: usize = 500;
+const WINDOW: u64 = 500;
 
 impl Projection {
     /// The view of a log that nobody is writing.
     pub fn of_log(log: &[Arc<Event>]) -> Self {
         let mut view = Self::default();
-        view.events.reserve_exact(log.len().min(2 * WINDOW));
+        view.events.reserve_exact(log.len().min(2 * WINDOW as usize));
         for event in log {
-            view.apply_event(event);
+            view.add(event);
         }
         if !view.pending.is_empty() {
             view.state = ConversationState::Waiting;
@@ -121,12 +121,17 @@ impl Projection {
         }
         self.cursor = event.cursor;
         match &event.item {
-            FeedItem::Log(event) => self.apply_event(event),
+            FeedItem::Log(event) => self.add(event),
             FeedItem::Live(live) => self.apply_live(live),
         }
     }
 
-    /// Applies a log event that the feed has just numbered and so knows to be new.
+    fn add(&mut self, event: &Arc<Event>) {
+        self.apply_event(event);
+        self.trim(self.events.first().map_or(event.seq, |first| first.seq));
+    }
+
+    /// Applies a log event that the feed has just numbered and so knows to be new. The caller [trims](Self::trim) it.
     pub(crate) fn apply_new_event(&mut self, cursor: Cursor, event: &Arc<Event>) {
         self.cursor = cursor;
         self.apply_event(event);
@@ -174,10 +179,20 @@ impl Projection {
             self.events.reserve(8);
         }
         self.events.push(event.clone());
-        if self.events.len() > 2 * WINDOW {
-            self.events.drain(..WINDOW);
+    }
+
+    /// Drops the oldest events if it shows too many. It begins with the event `first`, which may be missing, like others (see
+    /// [`HeldView`](super::held::HeldView)). Returns with which it begins now.
+    #[inline]
+    pub(super) fn trim(&mut self, mut first: u64) -> u64 {
+        let last = self.events.last().map_or(first, |last| last.seq);
+        if last.saturating_sub(first) >= 2 * WINDOW {
+            first += WINDOW;
+            let gone = self.events.partition_point(|event| event.seq < first);
+            self.events.drain(..gone);
         }
-        self.more = self.events.first().is_some_and(|first| first.seq > 1);
+        self.more = first > 1;
+        first
     }
 
     fn apply_live(&mut self, live: &LiveEvent) {

@@ -129,7 +129,7 @@ impl Trim {
 }
 
 fn is_attachment(part: &Part) -> bool {
-    matches!(part, Part::Image { .. } | Part::File { .. })
+    matches!(part, Part::Image(_) | Part::File(_))
 }
 
 impl Hook for Trim {

@@ -224,7 +224,7 @@ impl Script {
         }
         self.speak(&entry, out).await?;
         let said = entry.pieces().concat();
-        let thought = entry.thinking.iter().map(|text| Part::Thinking { text: text.as_str().into(), signature: None });
+        let thought = entry.thinking.iter().map(|text| Part::thinking(text.as_str()));
         let spoken = (!said.is_empty()).then(|| Part::text(said));
         let calls = calls(&entry.tool_calls, request.ordinal);
         let stop = if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls };

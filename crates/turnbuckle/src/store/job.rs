@@ -43,6 +43,22 @@ pub struct Job {
     /// For a summary: what tries that failed have taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent: Option<UsedBudget>,
+    /// For a summary that is made in pieces: what tries that failed have made of the first ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partial: Option<PartialSummary>,
+}
+
+/// Notes about the beginning of what a summary is to cover. The next try goes on from there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartialSummary {
+    /// The seq of the first event that the summary adds.
+    pub first_new: u64,
+    /// How many tokens a piece has at most. So the next try finds the same pieces.
+    pub piece: u64,
+    /// How many pieces the notes cover.
+    pub pieces: usize,
+    /// The notes.
+    pub text: Text,
 }
 
 impl Job {

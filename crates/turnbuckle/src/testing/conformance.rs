@@ -168,6 +168,7 @@ fn cut(turn: &str, results: u32) -> Cut {
         results,
         calls: 1,
         steps: 40,
+        ended_steps: 3,
         left_out: vec![crate::store::LeftOutSteps {
             events: vec![(4, 6), (8, 9)],
             steps: 41,
@@ -255,6 +256,7 @@ fn job(hook: &str, kind: JobKind) -> Job {
         used: None,
         reminder: None,
         spent: None,
+        partial: None,
     }
 }
 

@@ -139,6 +139,7 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
     }
     let first = window.events().get(plan.events_left_out()).map_or(active.state.seq + 1, |event| event.seq);
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let (steps, ended_steps) = plan.steps_left_out();
     let cut = Arc::new(Cut {
         turn: ctx.id.clone(),
         made_at: active.state.seq,
@@ -147,7 +148,8 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
         turns: count(plan.turns_left_out()),
         results: count(plan.changed_results().count()),
         calls: count(plan.changed_calls().count()),
-        steps: count(plan.steps_left_out()),
+        steps: count(steps),
+        ended_steps: count(ended_steps),
         left_out: plan.left_out_steps(),
         before: factor.apply(window.tokens() + dropped),
         after: factor.apply(plan.tokens()),
@@ -219,7 +221,8 @@ pub(crate) fn restore_context(active: &mut ActiveTurn) {
     let first = active.state.turn.as_ref().map_or(0, |turn| turn.first);
     let (parts, steering) = (transient_parts(&active.injected), steering_parts(&active.injected));
     let (turn, summary) = (Some((&active.turn.ctx.id, parts.as_slice())), active.state.window.summary());
-    let overlay = Overlay { turn, steering: &steering, regeneration: None, summary };
+    let left_out = active.state.window.left_out();
+    let overlay = Overlay { turn, steering: &steering, regeneration: None, summary, left_out };
     let messages = layout::messages(&active.state.window.events()[..first + reply], &overlay);
     let request = request(active, messages);
     active.turn.edit().context = Some(request);
@@ -233,7 +236,8 @@ fn assemble(active: &mut ActiveTurn) -> (Arc<Vec<Message>>, Segments) {
     let open = state.turn.as_ref().map_or(state.window.len(), |turn| turn.first);
     let (parts, steering) = (transient_parts(injected), steering_parts(injected));
     let (regeneration, summary) = (scratch.regeneration.as_deref(), state.window.summary());
-    let overlay = Overlay { turn: Some((&ctx.id, &parts)), steering: &steering, regeneration, summary };
+    let (turn, left_out) = (Some((&ctx.id, parts.as_slice())), state.window.left_out());
+    let overlay = Overlay { turn, steering: &steering, regeneration, summary, left_out };
     cache.show(state.window.events(), open, &overlay)
 }
 

@@ -17,7 +17,7 @@ use super::reply_stream::ReplyStream;
 use super::state::{OpenQuestion, Verdict};
 use crate::cut::Factor;
 use crate::digest;
-use crate::event::{Cause, EventKind, Executor, Outcome, Question};
+use crate::event::{Cause, EventKind, Executor, Outcome, Question, ReplyExtras};
 use crate::hook::call::{HookCaller, blocked};
 use crate::hook::{AfterModel, HookEntry, ModelNext, Point, Release};
 use crate::id::CallId;
@@ -379,8 +379,7 @@ async fn admit(active: &mut ActiveTurn, reply: Arc<Reply>, approved: Option<Appr
         stop_reason: reply.stop_reason,
         usage: reply.usage,
         cost: ctx.budget.last_attempt().cost,
-        object: reply.object.clone(),
-        annotations,
+        extras: ReplyExtras { object: reply.object.clone(), annotations }.boxed(),
         model: reply.model.clone(),
     };
     let calls = reply.calls.iter().map(|call| EventKind::ToolCall {

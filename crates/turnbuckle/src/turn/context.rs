@@ -13,7 +13,7 @@ use super::abort::AbortToken;
 use super::budget::Budget;
 use super::calibrations::Calibrations;
 use super::host::TurnHost;
-use super::left::ChangedAgentPolicy;
+use super::left::{ChangedAgentPolicy, OtherAgents};
 use super::state::OpenQuestion;
 use crate::access::{Access, AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
@@ -43,6 +43,8 @@ pub(crate) struct Services {
     pub(crate) access: Arc<dyn Access>,
     /// What becomes of an open turn whose agent has changed since it began.
     pub(crate) on_changed_agent: Arc<ChangedAgentPolicy>,
+    /// What becomes of a message in a conversation of another agent.
+    pub(crate) other_agents: OtherAgents,
     /// What corrects the estimates of tokens.
     pub(crate) calibrations: Calibrations,
     /// Set if what models are sent is recorded.

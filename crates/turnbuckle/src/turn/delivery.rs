@@ -62,6 +62,7 @@ fn job(ctx: &TurnContext, hook: &HookPart, event: &Event, due: Timestamp, remind
         error: None,
         due: Some(due),
         spent: None,
+        partial: None,
         reminder,
     }
 }

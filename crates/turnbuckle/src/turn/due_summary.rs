@@ -12,8 +12,9 @@ use crate::store::{Job, JobKind};
 /// From how much of what contexts may show on a summary is made, what the last one covers left out: in hundredths. It is to be
 /// there before the context is full.
 const SUMMARISE_FROM: u64 = 65;
-/// How much of it stays beside the summary, in hundredths. At the next cut, when the rest has been added, the summary and what it
-/// does not cover come to less than the 60 % that a cut leaves: so nothing is left out that is not summarised.
+/// How much of it stays beside the summary, in hundredths, not counted the turn that has just ended. At the next cut, when the rest
+/// has been added, the summary and what it does not cover come to less than the 60 % that a cut leaves, if that turn was small. If
+/// it was large, its steps go first, and if it alone asks for a summary, the summary covers it, too.
 const SUMMARISE_TO: u64 = 5;
 /// How much must have been said behind the part that a summary could not be made of, in hundredths, before it is tried again with
 /// a larger part.
@@ -31,7 +32,7 @@ struct DueSummary {
     more: u64,
 }
 
-fn due(active: &ActiveTurn, ended: &TurnEnded) -> Option<DueSummary> {
+fn due(active: &ActiveTurn, ended: &TurnEnded, end_seq: u64) -> Option<DueSummary> {
     let (ctx, window) = (active.ctx(), &active.state.window);
     let is_far = |factor| window.tokens() < ctx.agent.history_capacity(&ctx.limits, factor) / 100 * SUMMARISE_FROM;
     // Most turns end here: nothing has to be looked up.
@@ -47,7 +48,8 @@ fn due(active: &ActiveTurn, ended: &TurnEnded) -> Option<DueSummary> {
     if window.uncovered(covered) < capacity / 100 * SUMMARISE_FROM {
         return None;
     }
-    let last = window.worth_summarising(covered, capacity / 100 * SUMMARISE_TO)?;
+    let (rest, most) = (capacity / 100 * SUMMARISE_TO, capacity / 100 * SUMMARISE_FROM);
+    let last = window.worth_summarising(covered, (rest, most), end_seq)?;
     let begins = window.events().first().map_or(0, |event| event.seq);
     Some(DueSummary { last, begins, covered, more: capacity / 100 * SUMMARISE_AGAIN })
 }
@@ -61,9 +63,9 @@ pub(super) enum NextSummary {
     Job(Box<Job>),
 }
 
-/// What is to be done at the end of a turn.
-pub(super) async fn next(active: &mut ActiveTurn, ended: &TurnEnded) -> Result<NextSummary, Interrupt> {
-    let Some(due) = due(active, ended) else { return Ok(NextSummary::None) };
+/// What is to be done at the end of a turn, whose last event has the seq `end_seq`.
+pub(super) async fn next(active: &mut ActiveTurn, ended: &TurnEnded, end_seq: u64) -> Result<NextSummary, Interrupt> {
+    let Some(due) = due(active, ended, end_seq) else { return Ok(NextSummary::None) };
     let ctx = active.ctx().clone();
     let jobs = ctx.store().jobs(&ctx.conversation).await?;
     match asked_before(&jobs, &due, &active.state.window, ctx.clock().now()) {
@@ -104,5 +106,6 @@ async fn summary_job(ctx: &TurnContext, due: DueSummary) -> Result<NextSummary, 
         due: Some(ctx.clock().now()),
         reminder: None,
         spent: None,
+        partial: None,
     })))
 }

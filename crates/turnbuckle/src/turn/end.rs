@@ -11,7 +11,7 @@ use super::due_summary::{self, NextSummary};
 use super::state::{OpenTurn, Verdict};
 use super::tool_trace;
 use crate::agent::Agent;
-use crate::event::{Cause, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
+use crate::event::{Cause, EndDetails, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
 use crate::hook::call::HookCaller;
 use crate::hook::{AfterAgent, AfterAgentContext, HookEntry, OnFailure, OnStop, OnStopContext, Point, ToolTrace};
 use crate::id::{ConversationId, ItemId};
@@ -267,21 +267,25 @@ async fn close(
     }));
     let ctx = active.ctx().clone();
     let used = ctx.budget.used();
-    let ended = Arc::new(TurnEnded {
-        outcome: verdict.outcome,
+    let details = EndDetails {
         reason: verdict.reason.clone(),
         cause: verdict.cause.clone(),
         by: verdict.by.clone(),
         result: closing.result.clone(),
         warnings: active.scratch.warnings.clone(),
+    };
+    let ended = Arc::new(TurnEnded {
+        outcome: verdict.outcome,
+        details: details.boxed(),
         model_calls: used.calls,
         usage: used.usage,
         cost: used.cost,
         ms: u64::try_from(active.stopwatch.active(ctx.clock().elapsed()).as_millis()).unwrap_or(u64::MAX),
+        agent: Some(active.scratch.agent.clone()),
     });
     write.push(EventKind::TurnEnded(ended.clone()));
     write.jobs = jobs(active, ended.outcome, write.last_seq());
-    let next = due_summary::next(active, &ended).await?;
+    let next = due_summary::next(active, &ended, write.last_seq()).await?;
     // An agent that stands in for another cannot do them: they wait for the one that has the hooks.
     if !ctx.agent.is_stand_in() {
         active.jobs.clone_from(&write.jobs);
@@ -346,8 +350,7 @@ fn cut_off_reply(active: &mut ActiveTurn, verdict: &Verdict) -> Option<EventKind
         stop_reason: StopReason::Cancelled,
         usage: Usage::default(),
         cost: 0.0,
-        object: None,
-        annotations: None,
+        extras: None,
         model,
     })
 }
@@ -397,6 +400,7 @@ fn jobs(active: &ActiveTurn, outcome: Outcome, seq: u64) -> Vec<Job> {
         due: Some(now),
         reminder: None,
         spent: None,
+        partial: None,
     };
     fn named(entry: &HookEntry) -> (&Text, Option<&Text>) {
         (&entry.name, entry.configured_use())

@@ -49,6 +49,18 @@ pub enum OnChangedAgent {
     CarryOn,
 }
 
+/// What becomes of a message in a conversation whose last turn was of an agent of another name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OtherAgents {
+    /// It is taken: the conversation goes on with this agent.
+    #[default]
+    TakeOver,
+    /// It is refused, [`SendError::OtherAgent`](crate::conversation::SendError::OtherAgent), unless its sender
+    /// [insists](crate::UserInput::accept_agent).
+    Refuse,
+}
+
 /// Decides about a turn whose agent has changed.
 pub(crate) type ChangedAgentPolicy = dyn Fn(&LeftTurn) -> OnChangedAgent + Send + Sync;
 

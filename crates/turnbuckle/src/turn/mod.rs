@@ -60,7 +60,7 @@ pub(crate) use state::{Progress, Stage, State, Verdict, next};
 
 pub use host::{RefusedMessage, TurnError};
 pub(crate) use left::ChangedAgentPolicy;
-pub use left::{LeftReason, LeftTurn, OnChangedAgent};
+pub use left::{LeftReason, LeftTurn, OnChangedAgent, OtherAgents};
 pub(crate) use view::OwnAnswer;
 pub use view::Turn;
 

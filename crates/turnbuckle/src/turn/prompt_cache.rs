@@ -109,11 +109,17 @@ fn note(active: &mut ActiveTurn, sent: &SentAttempt) {
     active.sent_is_new = true;
 }
 
-/// Counts breaks by the same culprit. A turn without one begins anew.
+/// Counts breaks by the same culprit. A turn without one begins anew. Reducers count once a turn: a long turn is cut several times on
+/// purpose.
 fn repeated(last: &SentRequest, now: &SentRequest, found: Option<&CacheBreak>) -> Option<Repeated> {
     let before = last.repeated.as_ref().filter(|before| before.turn == now.turn || before.turn == last.turn);
     let Some(found) = found.filter(|found| found.cause.is_worth_a_warning()) else { return before.cloned() };
     let culprit = found.cause.culprit();
+    if matches!(found.cause, BreakCause::Reducers { .. }) {
+        if let Some(before) = before.filter(|before| before.culprit == culprit && before.turn == now.turn) {
+            return Some(before.clone());
+        }
+    }
     let count = before.filter(|before| before.culprit == culprit).map_or(0, |before| before.count) + 1;
     Some(Repeated { culprit, count, turn: now.turn.clone() })
 }

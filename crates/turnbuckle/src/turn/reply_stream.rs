@@ -56,7 +56,7 @@ impl Block {
         let text: Text = self.passed().into();
         (!text.is_empty()).then_some(match self.channel {
             Channel::Text => Part::Text { text },
-            Channel::Thinking => Part::Thinking { text, signature: None },
+            Channel::Thinking => Part::thinking(text),
         })
     }
 }
@@ -302,7 +302,9 @@ impl ReplyStream {
             for part in content.parts() {
                 match part {
                     Part::Text { text } => self.push_later(Channel::Text, vec![text.to_string()]).await,
-                    Part::Thinking { text, .. } => self.push_later(Channel::Thinking, vec![text.to_string()]).await,
+                    Part::Thinking(thought) => {
+                        self.push_later(Channel::Thinking, vec![thought.text.to_string()]).await;
+                    }
                     _ => {}
                 }
             }
@@ -362,7 +364,7 @@ impl ReplyStream {
             for part in content.parts() {
                 match part {
                     Part::Text { text } => self.push(Channel::Text, text),
-                    Part::Thinking { text, .. } => self.push(Channel::Thinking, text),
+                    Part::Thinking(thought) => self.push(Channel::Thinking, &thought.text),
                     _ => {}
                 }
             }
@@ -388,7 +390,7 @@ impl ReplyStream {
         for part in content.parts() {
             let (kind, mut text): (Channel, &str) = match part {
                 Part::Text { text } => (Channel::Text, text),
-                Part::Thinking { text, .. } => (Channel::Thinking, text),
+                Part::Thinking(thought) => (Channel::Thinking, &thought.text),
                 _ => continue,
             };
             while !text.is_empty() {
@@ -417,7 +419,8 @@ impl ReplyStream {
         let (mut left, mut unchanged) = (0_usize, true);
         for part in reply.parts() {
             let said = match part {
-                Part::Text { text } | Part::Thinking { text, .. } => text.len(),
+                Part::Text { text } => text.len(),
+                Part::Thinking(thought) => thought.text.len(),
                 _ => 0,
             };
             if said > 0 && left == 0 {

@@ -343,7 +343,7 @@ async fn a_tool_that_cancels_its_turn_is_not_called_recovery() {
     rig.run("go").await.unwrap();
     let log = rig.log().await.unwrap();
     let EventKind::TurnEnded(ended) = &log.last().unwrap().kind else { panic!("it is not over") };
-    assert_eq!(ended.by, Some(Author::System(SystemAuthor::Program)));
+    assert_eq!(ended.by(), Some(&Author::System(SystemAuthor::Program)));
 }
 
 #[tokio::test]
@@ -354,5 +354,5 @@ async fn what_the_program_does_by_itself_is_not_called_recovery() {
     rig.settle().await;
     let log = rig.conversations.log(&rig.id, ann()).await.unwrap();
     let EventKind::TurnEnded(ended) = &log.last().unwrap().kind else { panic!("it is not over") };
-    assert_eq!(ended.by, Some(Author::System(SystemAuthor::Program)));
+    assert_eq!(ended.by(), Some(&Author::System(SystemAuthor::Program)));
 }

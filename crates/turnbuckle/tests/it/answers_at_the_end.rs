@@ -286,7 +286,7 @@ async fn warnings_and_records_of_a_turn_outlast_an_end_that_is_written_again() {
     told(&store, &mut rig).await;
     let log = store.log(&rig.id, 1, usize::MAX).await.unwrap();
     let EventKind::TurnEnded(ended) = &log.last().unwrap().kind else { panic!("{log:?}") };
-    assert_eq!(ended.warnings.len(), 1, "{ended:?}");
+    assert_eq!(ended.warnings().len(), 1, "{ended:?}");
     assert_eq!(store.records(&rig.id, &turn).await.unwrap().len(), before);
 }
 

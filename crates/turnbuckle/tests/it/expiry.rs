@@ -42,7 +42,7 @@ async fn outcome(rig: &Rig) -> Option<(Outcome, Option<Author>)> {
     let log = rig.log().await.unwrap();
     assert_valid(&log);
     match &log.last()?.kind {
-        EventKind::TurnEnded(ended) => Some((ended.outcome, ended.by.clone())),
+        EventKind::TurnEnded(ended) => Some((ended.outcome, ended.by().cloned())),
         _ => None,
     }
 }

@@ -32,8 +32,7 @@ fn assistant(attempt: u32) -> EventKind {
         content: "so".into(),
         stop_reason,
         usage,
-        object: None,
-        annotations: None,
+        extras: None,
         cost: 0.0,
         model: None,
     }
@@ -91,18 +90,15 @@ fn injection(place: InjectionTarget) -> EventKind {
 }
 
 fn ended(outcome: Outcome, model_calls: u32) -> EventKind {
-    let (usage, warnings) = (Usage::default(), Vec::new());
+    let usage = Usage::default();
     EventKind::TurnEnded(Arc::new(TurnEnded {
         outcome,
-        reason: None,
-        cause: None,
-        by: None,
-        result: None,
-        warnings,
+        details: None,
         model_calls,
         usage,
         cost: 0.0,
         ms: 0,
+        agent: None,
     }))
 }
 

@@ -3,6 +3,7 @@
 use serde_json::json;
 use turnbuckle::hooks::Trim;
 use turnbuckle::hooks::trim::TrimOptions;
+use turnbuckle::message::Image;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
@@ -60,7 +61,7 @@ async fn an_old_long_result_loses_its_middle_and_a_fresh_one_does_not() {
 
 #[tokio::test]
 async fn of_attachments_the_last_stay() {
-    let image = |name: &str| Part::Image { media_type: "image/png".into(), data: None, url: Some(name.into()) };
+    let image = |name: &str| Part::from(Image { media_type: "image/png".into(), data: None, url: Some(name.into()) });
     let message = Content::from(vec![image("first"), Part::text("look"), image("second"), image("third")]);
     let (messages, _) = last_request(trim(|_| ()), 2, "x", message).await;
     let seen = format!("{:?}", messages[0]);

@@ -168,7 +168,7 @@ async fn an_agent_that_lost_a_tool_or_a_blocking_hook_leaves_its_turn_until_a_pe
         let turn = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap();
         rig.follow(turn).await.unwrap();
         let ended = outcome(&rig).await.unwrap();
-        let told = ended.warnings.iter().find(|warning| warning.cause == Some(Cause::AgentChanged)).unwrap();
+        let told = ended.warnings().iter().find(|warning| warning.cause == Some(Cause::AgentChanged)).unwrap();
         assert!(told.text.contains("carried on without") && told.text.contains("user local insisted"), "{}", told.text);
     }
 }
@@ -199,7 +199,7 @@ async fn what_changed_otherwise_is_told_and_does_not_leave_the_turn() {
     let turn = rig.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap();
     rig.follow(turn).await.unwrap();
     let ended = outcome(&rig).await.unwrap();
-    assert!(ended.warnings[0].text.contains("hook spy was added"), "{:?}", ended.warnings);
+    assert!(ended.warnings()[0].text.contains("hook spy was added"), "{:?}", ended.warnings());
 }
 
 #[tokio::test]
@@ -420,7 +420,7 @@ async fn a_turn_is_left_if_a_tool_no_longer_needs_approval_unless_a_person_insis
     own.conversations.resume(&rig.id, Scope::local()).await.unwrap().unwrap().wait().await.unwrap();
     own.settle().await;
     let told: Vec<String> =
-        outcome(&own).await.unwrap().warnings.iter().map(|warning| warning.text.to_string()).collect();
+        outcome(&own).await.unwrap().warnings().iter().map(|warning| warning.text.to_string()).collect();
     assert!(told.iter().any(|text| text.contains("tool refund no longer needs approval")), "{told:?}");
 }
 

@@ -1,13 +1,14 @@
 //! Turns of many small steps, which do not fit a context although nothing in them is large.
 
 use serde_json::json;
+use turnbuckle::context::Segment;
 use turnbuckle::context::plan::Retention;
 use turnbuckle::context::tokens;
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{FeedItem, LiveEvent};
 use turnbuckle::hook::{OnStop, OnStopContext, stop};
 use turnbuckle::models::{Script, ScriptReply};
-use turnbuckle::store::{Answer, Cut, Store as _};
+use turnbuckle::store::{Answer, BreakCause, Cut, Store as _};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
@@ -127,6 +128,20 @@ async fn a_long_turn_that_new_processes_carry_on_sends_what_a_live_one_would_and
         sent.push(requests);
     }
     assert_eq!(sent[0], sent[1]);
+}
+
+#[tokio::test]
+async fn the_cuts_of_a_long_turn_break_the_cache_in_its_calls_and_are_no_reason_for_a_warning() {
+    let (model, store) = (script(), MemoryStore::default());
+    let (rig, ended) = run(|| agent(&model, 6_000), &store, false).await;
+    let (breaks, cuts) = (store.cache_breaks(&rig.id).await.unwrap(), cuts(&rig).await);
+    assert!(breaks.len() > 4 && breaks.len() <= cuts.len(), "{} breaks, {} cuts", breaks.len(), cuts.len());
+    for found in &breaks {
+        let is_right = matches!(found.segment, Segment::History | Segment::Calls);
+        assert!(is_right && matches!(found.cause, BreakCause::Reducers { .. }), "{}", found.summary());
+    }
+    assert!(breaks.iter().skip(1).all(|found| found.segment == Segment::Calls));
+    assert!(ended.warnings.is_empty(), "{:?}", ended.warnings);
 }
 
 #[tokio::test]

@@ -188,15 +188,12 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
     let event = |seq, kind| Arc::new(Event { seq, turn: turn.clone(), at: now, kind });
     let ended = TurnEnded {
         outcome: Outcome::Completed,
-        reason: None,
-        cause: None,
-        by: None,
-        result: None,
-        warnings: Vec::new(),
+        details: None,
         model_calls: 1,
         usage: Usage::default(),
         cost: 0.0,
         ms: 1,
+        agent: None,
     };
     let events = [event(1, kind), event(2, EventKind::TurnEnded(Arc::new(ended)))];
     let (hook, kind) = ("worker".into(), JobKind::Background);
@@ -213,6 +210,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
         used: None,
         reminder: None,
         spent: None,
+        partial: None,
     }];
     let batch = Batch { events: &events, jobs, lease: Lease::Release, ..Batch::new(&id, epoch, 0) };
     store.append(batch).await.unwrap();

@@ -83,6 +83,9 @@ async fn pages_of_the_log_hold_every_event_once() -> Result<(), Box<dyn std::err
         assert_eq!(seen, whole, "{most} at once");
     }
     assert!(all.history(&id("c"), Some(1), 5, &ann).await?.items.is_empty());
+    let beyond = all.history(&id("c"), Some(u64::MAX), 2, &ann).await?;
+    assert_eq!(beyond, all.history(&id("c"), None, 2, &ann).await?, "there is nothing behind the end");
+    assert!(beyond.more);
     let log = all.log(&id("c"), ann.clone()).await?;
     let turn = log[0].turn.clone();
     let own = all.turn_log(&id("c"), &turn, &ann).await?;

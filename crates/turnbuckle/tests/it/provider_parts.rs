@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use turnbuckle::event::EventKind;
 use turnbuckle::hook::{BeforeAgentContext, BeforeModelContext, Hook, TransformOutput, Transformer, pre};
-use turnbuckle::message::{Content, Hosted, Part, Reply, ToolCall};
+use turnbuckle::message::{Content, Hosted, Part, ProviderBlock, Reply, Thought, ToolCall};
 use turnbuckle::model::{Model, ModelError, Request, Segments, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
@@ -22,7 +22,7 @@ impl Model for Says {
             for part in &self.0 {
                 match part {
                     Part::Text { text } => out.text(text),
-                    Part::Thinking { text, .. } => out.thinking(text),
+                    Part::Thinking(thought) => out.thinking(&thought.text),
                     _ => {}
                 }
             }
@@ -38,11 +38,11 @@ impl Model for Says {
 }
 
 fn sealed(what: &str) -> Part {
-    Part::Provider { provider: "anthropic".into(), block: Arc::new(json!({ "type": what })) }
+    ProviderBlock { provider: "anthropic".into(), block: Arc::new(json!({ "type": what })) }.into()
 }
 
 fn thought(text: &str, signature: &str) -> Part {
-    Part::Thinking { text: text.into(), signature: Some(signature.into()) }
+    Thought { text: text.into(), signature: Some(signature.into()) }.into()
 }
 
 /// Replaces one e-mail address in what the model says.
@@ -86,8 +86,8 @@ async fn what_transformers_left_alone_is_logged_as_it_was_said_part_by_part() {
 async fn a_thought_that_was_changed_loses_its_signature_and_nothing_loses_its_place() {
     let parts = vec![thought("ask ann@example.com", "1"), sealed("use"), Part::text("I did"), sealed("end")];
     let logged = logged(Agent::builder("a", Says(parts)).hook(NoAddresses)).await;
-    let [Part::Thinking { text, signature: None }, use_, said, end] = logged.parts() else { panic!("{logged:?}") };
-    assert!(!text.contains("ann@"));
+    let [Part::Thinking(thought), use_, said, end] = logged.parts() else { panic!("{logged:?}") };
+    assert!(thought.signature.is_none() && !thought.text.contains("ann@"));
     assert_eq!([use_, said, end], [&sealed("use"), &Part::text("I did"), &sealed("end")]);
 }
 

@@ -39,7 +39,7 @@ async fn the_object_is_on_the_message_and_in_the_log_and_no_tool_is_offered() {
         assert_eq!(ended.object(), Some(&json!({"n": 3})), "{text}");
         let log = rig.log().await.unwrap();
         let object = log.iter().find_map(|event| match &event.kind {
-            EventKind::AssistantMessage { object, .. } => object.clone(),
+            EventKind::AssistantMessage { extras, .. } => extras.as_ref()?.object.clone(),
             _ => None,
         });
         assert_eq!(object.as_deref(), Some(&json!({"n": 3})));

@@ -173,7 +173,7 @@ async fn a_parent_that_is_cancelled_while_its_sub_agent_waits_closes_the_books_o
     rig.settle().await;
     assert_valid(&rig.log().await.unwrap());
     let ended = end_inside(&rig).await.expect("the sub-agent's turn is closed");
-    assert_eq!((ended.outcome, ended.by.clone()), (Outcome::Cancelled, Some(Scope::local().by())));
+    assert_eq!((ended.outcome, ended.by().cloned()), (Outcome::Cancelled, Some(Scope::local().by())));
     assert_eq!(rig.conversations.resident_count(), 1, "nothing of the sub-agent stays in memory");
 }
 

@@ -23,6 +23,8 @@ enum Answer {
     Nothing,
     /// Status 429, with a wait in seconds.
     Later(u64),
+    /// No answer at all.
+    Never,
 }
 
 /// Answers its n-th call as planned; then as the last one says.
@@ -62,6 +64,7 @@ impl Model for Unsteady {
                 message: "slow down".to_owned(),
                 retry_after: Some(Duration::from_secs(seconds)),
             }),
+            Answer::Never => return Box::pin(std::future::pending()),
         };
         Box::pin(std::future::ready(answer))
     }
@@ -193,6 +196,42 @@ async fn what_a_summary_model_with_a_small_window_is_sent_fits_into_it() {
     let largest = *model.sizes.lock().unwrap().iter().max().unwrap();
     // With notes of its own in it, and a quarter left for the reply.
     assert!((1_000..=1_536).contains(&largest), "{largest}");
+}
+
+#[tokio::test]
+async fn a_summary_that_ran_out_of_time_goes_on_behind_the_pieces_that_it_has_read() {
+    // Each try reads three pieces, and of the fourth one nothing is heard.
+    let plan = [Answer::Notes, Answer::Notes, Answer::Notes, Answer::Never].repeat(8);
+    let (model, store) = (Unsteady { window: Some(2_048), ..Unsteady::new(plan) }, MemoryStore::default());
+    let mut rig = Rig::on(agent(model.clone(), 20_000), store.clone());
+    let mut waited = 0;
+    let made = loop {
+        let ended = rig.ended(format!("hunter2 {}", "word ".repeat(150))).await.unwrap();
+        assert_eq!(ended.outcome, Outcome::Completed, "{:?}", ended.reason);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        if model.asked() / 4 > waited && model.asked().is_multiple_of(4) {
+            waited += 1;
+            // Longer than a try may take, and then until the next one is due.
+            for seconds in [121, 600] {
+                rig.clock.advance(Duration::from_secs(seconds));
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        if let Some(made) = store.summaries(&rig.id).await.unwrap().pop() {
+            break made;
+        }
+        assert!(model.asked() < 32, "asked {} times", model.asked());
+    };
+    assert!(waited > 3, "{waited} tries ran out of time");
+    let pieces = model.asked() - waited;
+    let (asked, sizes) = (model.asked() as u64, model.sizes.lock().unwrap().clone());
+    assert_eq!(made.calls, asked);
+    assert!(pieces < 24 && sizes.iter().all(|size| *size <= 1_536), "{pieces} pieces, {sizes:?}");
+    assert_eq!(given_up(&rig), 0, "a try that came further does not count");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use turnbuckle::context::reducer::Reducer;
 use turnbuckle::context::reducers::{Summaries, ToolResults, Window};
 use turnbuckle::context::tokens;
 use turnbuckle::hook::{AfterModel, BeforeModelContext, guard, pre};
-use turnbuckle::message::Text;
+use turnbuckle::message::{Text, Thought};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::testing::{Recorder, Rig};
@@ -41,7 +41,8 @@ impl Reducer for Wild {
         for _ in 0..dice.roll(20) {
             let places = plan.results().len().max(1) as u64;
             let place = usize::try_from(dice.roll(places + 2)).unwrap();
-            match dice.roll(5) {
+            match dice.roll(6) {
+                5 => _ = plan.leave_out_ended_steps(),
                 0 => drop(plan.leave_out_oldest()),
                 4 => _ = plan.leave_out_steps(dice.roll(plan.limit() + 1), dice.roll(plan.limit() / 2 + 1)),
                 1 => drop(plan.stub(place)),
@@ -63,10 +64,10 @@ impl Model for Signed {
             let mut reply = self.0.stream(request, out).await?;
             let number = request.ordinal;
             let signed = |part: &Part| match part {
-                Part::Thinking { text, .. } => {
-                    let thought =
-                        format!("{text} {number} {}", "and so on ".repeat(usize::try_from(number % 40).unwrap()));
-                    Part::Thinking { signature: Some(signature(&thought)), text: thought.into() }
+                Part::Thinking(thought) => {
+                    let more = "and so on ".repeat(usize::try_from(number % 40).unwrap());
+                    let text = format!("{} {number} {more}", thought.text);
+                    Thought { signature: Some(signature(&text)), text: text.into() }.into()
                 }
                 other => other.clone(),
             };
@@ -98,14 +99,20 @@ fn tool(name: &'static str, bytes: usize, retention: Retention) -> FunctionTool 
     tool.retention(retention)
 }
 
+/// Answers with one long line whose bytes are nearly tokens each.
+fn dense() -> FunctionTool {
+    let schema = json!({"type": "object"});
+    function_with_schema("dense", "Answers.", schema, Effect::Pure, |_, _| async { Ok("5feceb66ffc86f38".repeat(240)) })
+}
+
 /// A turn: some rounds of calls, in parallel or not, then words. Some tools do not exist, some replies fail.
 fn turn(dice: &mut Dice) -> Vec<ScriptReply> {
-    let names = ["small", "large", "kept", "huge", "missing"];
+    let names = ["small", "large", "kept", "huge", "missing", "dense"];
     let mut replies = Vec::new();
     // Some turns have many more steps than fit.
     let steps = if dice.roll(12) == 0 { 10 + dice.roll(90) } else { dice.roll(4) };
     for _ in 0..steps {
-        let name = |dice: &mut Dice| names[usize::try_from(dice.roll(5)).unwrap()];
+        let name = |dice: &mut Dice| names[usize::try_from(dice.roll(6)).unwrap()];
         // The same id again and again, as some providers send it.
         let content = if dice.roll(4) == 0 { "long line\n".repeat(dice.roll(3_000) as usize) } else { String::new() };
         let path = "a".repeat(dice.roll(200) as usize);
@@ -137,10 +144,10 @@ fn complaint(messages: &[Message]) -> Option<String> {
         let mut has_spoken = false;
         for part in message.content().parts() {
             match part {
-                Part::Thinking { text, signature: Some(signed) } => {
+                Part::Thinking(thought) if thought.signature.is_some() => {
                     // Kept whole or dropped whole: a thought that was cut has a signature that does not fit.
-                    if *signed != signature(text) {
-                        return Some(format!("the signature {signed} is not of {text:?}"));
+                    if thought.signature != Some(signature(&thought.text)) {
+                        return Some(format!("the signature does not fit: {thought:?}"));
                     }
                     if has_spoken {
                         return Some("a thought stands behind what it led to".to_owned());
@@ -173,7 +180,7 @@ fn complaint(messages: &[Message]) -> Option<String> {
             }
             _ if !open.is_empty() => return Some(format!("{open:?} have no results")),
             other => {
-                if other.content().parts().iter().any(|part| matches!(part, Part::Thinking { .. })) {
+                if other.content().parts().iter().any(|part| matches!(part, Part::Thinking(_))) {
                     return Some("a user thinks".to_owned());
                 }
             }
@@ -196,6 +203,7 @@ async fn check(seed: u64) -> u32 {
     let mut agent = Agent::builder("a", model.clone()).limits(limits).summary_model(Notes);
     agent = agent.tool(tool("small", 40, Retention::Turns(1))).tool(tool("large", 2_000, Retention::default()));
     agent = agent.tool(tool("kept", 500, Retention::Keep)).tool(tool("huge", 60_000, Retention::Last(1)));
+    agent = agent.tool(dense());
     agent = match dice.roll(4) {
         0 => agent,
         1 => agent.reducer(Wild(seed)).reducer(ToolResults).reducer(Window).reducer(Summaries),
@@ -232,6 +240,14 @@ async fn check(seed: u64) -> u32 {
         let tools: u64 = request.tools().iter().map(tokens::of_definition).sum();
         let size = tools + tokens::of_messages(&request.messages);
         assert!(size <= context_tokens, "seed {seed}, request {n} has {size} tokens of {context_tokens}");
+    }
+    for request in model.requests() {
+        let text = |message: &Message| message.content().text();
+        for note in
+            request.messages.iter().map(text).filter(|text| text.starts_with("[left out to save room: a result"))
+        {
+            assert_eq!(note.matches("left out to save room").count(), 1, "seed {seed}: a note of a note: {note}");
+        }
     }
     let cuts = rig.conversations.cuts(&rig.id, Scope::local()).await.unwrap();
     cuts.iter().map(|cut| cut.steps).sum()

@@ -38,7 +38,8 @@ async fn warned(rig: &Rig, id: &str) -> Vec<String> {
         EventKind::TurnEnded(ended) => Some(ended.clone()),
         _ => None,
     });
-    let warnings = &ended.unwrap().warnings;
+    let ended = ended.unwrap();
+    let warnings = ended.warnings();
     let of_change = warnings.iter().filter(|warning| matches!(warning.cause, Some(Cause::AgentChanged)));
     of_change.map(|warning| warning.text.to_string()).collect()
 }

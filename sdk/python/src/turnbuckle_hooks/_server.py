@@ -144,7 +144,7 @@ class _Server:
         token = RUNNING.set(running)
         try:
             answer = registered.function(*registered.arguments(params))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._failed(running, error)
         else:
             self._answer(running, registered, answer)
@@ -165,7 +165,8 @@ class _Server:
         except NextFailed as error:
             running.is_open = False
             self._fail(number, NEXT_FAILED, str(error))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # `sys.exit()` in a hook fails this call, and does not end the worker with the calls of others.
             self._failed(running, error)
         finally:
             self._begun.discard(number)
@@ -195,7 +196,7 @@ class _Server:
         running.is_open = False
         self._write(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (running.call, result))
 
-    def _failed(self, running: Running, error: Exception) -> None:
+    def _failed(self, running: Running, error: BaseException) -> None:
         running.is_open = False
         traceback.print_exception(error, file=sys.stderr)
         self._fail(running.call, HOOK_FAILED, f"{type(error).__name__}: {error}")

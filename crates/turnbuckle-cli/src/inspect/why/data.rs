@@ -205,23 +205,24 @@ impl Conversation {
         self.attempts = attempts;
     }
 
-    /// What hooks added, from their records. Records do not name the call; there is one for each.
+    /// What hooks added, from their records. Records do not name the call; there is one for each, also if nothing was added.
     async fn add_injections(&mut self, desk: &WithoutAgent, id: &ConversationId) -> Result<(), Stopped> {
         for own in self.calls.chunk_by_mut(|one, other| one.sent.turn == other.sent.turn) {
             let Some(turn) = own.first().map(|call| call.sent.turn.clone()) else { continue };
             let records: Vec<Record> = desk.store.records(id, &turn).await.map_err(failed)?;
             let mut seen: HashMap<&Text, usize> = HashMap::new();
-            for record in records.iter().filter(|record| record.tokens > 0) {
+            for record in &records {
+                let adds = record.tokens > 0;
                 let added = (record.hook.clone(), record.point, u64::from(record.tokens));
                 match record.point {
                     Point::BeforeModel => {
                         let nth = seen.entry(&record.hook).or_default();
                         *nth += 1;
-                        if let Some(call) = own.get_mut(*nth - 1) {
+                        if let Some(call) = own.get_mut(*nth - 1).filter(|_| adds) {
                             call.injected.push(added);
                         }
                     }
-                    Point::BeforeAgent | Point::OnConversation => {
+                    Point::BeforeAgent | Point::OnConversation if adds => {
                         own.iter_mut().for_each(|call| call.injected.push(added.clone()));
                     }
                     _ => {}

@@ -229,7 +229,10 @@ fn chart(conversation: &Conversation) -> String {
             .and_then(|call| conversation.opening(&call.sent.turn))
             .map(|(_, said)| said)
             .unwrap_or_default();
-        let _ = writeln!(out, "<div class=\"turn\" style=\"flex-grow:{}\"><div class=\"bars\">", turn.len());
+        let (calls_of_turn, least) = (turn.len(), least_width(turn.len()));
+        let most = least.max(MOST_WIDTH);
+        let style = format!("flex-grow:{calls_of_turn};min-width:{least}px;max-width:{most}px");
+        let _ = writeln!(out, "<div class=\"turn\" style=\"{style}\"><div class=\"bars\">");
         for call in turn {
             let version = call.sent.summary.as_ref().map(|summary| summary.version);
             let is_new = version.is_some() && version != shown;
@@ -243,6 +246,15 @@ fn chart(conversation: &Conversation) -> String {
     }
     out.push_str("</div>\n</div>\n</div>\n<p class=\"caption\">Each bar is one model call, each group of bars one turn. Hover over a bar, or move to it with the Tab key, for details.</p>\n</section>\n");
     out
+}
+
+/// How wide a turn of few calls may become, in pixels.
+const MOST_WIDTH: usize = 200;
+
+/// How wide a turn must be, in pixels, so that its bars do not lie over those of the next one: 7 for a bar and 1 between two, as in
+/// the style sheet.
+fn least_width(calls: usize) -> usize {
+    (calls * 8).saturating_sub(1).max(14)
 }
 
 fn percent(value: u64, top: u64) -> f64 {

@@ -268,7 +268,7 @@ fn end_of_turn(conversation: &Conversation, turn: &TurnId) -> String {
         }
     }
     if let Some(ended) = conversation.end_of(turn).filter(|ended| ended.outcome != Outcome::Completed) {
-        let reason = ended.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let reason = ended.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
         let _ = writeln!(text, "  ended     {}{reason}", ended.outcome);
     }
     text

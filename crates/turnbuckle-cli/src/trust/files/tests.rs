@@ -87,6 +87,7 @@ fn no_spelling_of_a_script_hides_it() {
     let (a, my) = ("a.sh", "my a.sh");
     for (command, expected) in [
         (json!("sh <a.sh"), a),
+        (json!("ls a.sh/ a.sh/.; sh a.sh"), a),
         (json!("sh<>a.sh"), a),
         (json!("sh 0<> a.sh"), a),
         (json!("exec 3<>a.sh; sh <&3"), a),
@@ -242,6 +243,14 @@ fn what_a_command_only_writes_to_is_not_part_of_it() {
         "x=\"$(date | tee log)\"",
         "(cd logs; touch log)",
         "tee log < /dev/null 2>&1",
+        "echo x >> log; tail -1 log",
+        "echo x >> log; tail -1 ./log >&2",
+        "echo \"$(date)\" >> \"$PWD\"/log; tail -1 \"$PWD\"/log",
+        "cargo check > log 2>&1 || { tail -20 log >&2; exit 2; }",
+        "sh -e none.sh > log || cat log",
+        "date | tee -a log | wc -l; grep -q x log && [ -s log ]",
+        "date >> log; wc -l < log",
+        "date >> log\nif test -s log; then head log | cut -c1; fi",
     ] {
         let found = FileReader::new(&folder).named_by(&Command::from(json!(command))).unwrap();
         assert!(found.is_empty(), "{command}: {:?}", found.keys());
@@ -256,6 +265,53 @@ fn what_a_command_only_writes_to_is_not_part_of_it() {
         reader.written_by(&Command::from(command.clone()), &found).unwrap(),
         BTreeSet::from([PathBuf::from("log")])
     );
+}
+
+/// What `a.sh` or `log` holds is run.
+#[test]
+fn a_file_that_a_command_writes_and_may_run_is_part_of_it() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().canonicalize().unwrap();
+    std::fs::create_dir(folder.join("sub")).unwrap();
+    for name in ["log", "a.sh", "sub/log"] {
+        std::fs::write(folder.join(name), name).unwrap();
+    }
+    for command in [
+        "date >> log; ./log",
+        "date >> log; . ./log",
+        "date >> log; source log",
+        "date >> log; sh log",
+        "date >> log; node log",
+        "date >> log; awk -f log",
+        "date >> log; jq -f log x",
+        "date >> log; cat log | sh",
+        "date >> log; cat log |& python3",
+        "date >> log; (cat log) | sh",
+        "date >> log; { cat log; } | node",
+        "date >> log; eval \"$(cat log)\"",
+        "date >> log; $(cat log)",
+        "date >> log; `cat log`",
+        "date >> log; echo $(cat log)",
+        "date >> log; sh <(cat log)",
+        "date >> log; cat log > >(sh)",
+        "date >> log; sh -c 'cat log; s\"h\" l\"o\"g'",
+        "date >> log; cat log; sh l'o'g",
+        "date >> log; cat log; A=log; sh $A",
+        "date >> log; cat log; sh l*",
+        "date >> log; cat log; cd sub; sh ../log",
+        "date >> log; cat log > run; sh ./run",
+        "date >> log; xargs sh < log",
+        "date >> log; cat log | xargs sh",
+        "date >> log; cat(){ sh \"$1\"; }; cat log",
+        "date >> log; PATH=.:$PATH; cat log",
+        "date >> log; ./cat log",
+        "date >> log; cat log <<X\nX",
+        "echo log; date",
+        "cat log",
+    ] {
+        let found = FileReader::new(&folder).named_by(&Command::from(json!(command))).unwrap();
+        assert!(found.contains_key(Path::new("log")), "{command}: {:?}", found.keys());
+    }
 }
 
 #[test]
@@ -302,6 +358,21 @@ fn a_file_is_read_once_and_all_files_together_are_bounded() {
         reader.named_by(&Command::from(json!(format!("cat l{number}")))).unwrap();
     }
     assert!(matches!(reader.named_by(&Command::from(json!("cat b"))), Err(FileError::TooLarge)));
+}
+
+#[test]
+fn a_name_that_many_commands_have_is_looked_for_once() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().canonicalize().unwrap();
+    let reader = FileReader::new(&folder);
+    let lookups = |number: usize| {
+        reader.named_by(&Command::from(json!(format!("node hooks/check --only none --number={number}")))).unwrap();
+        reader.spent.borrow().lookups
+    };
+    let (first, second) = (lookups(1), lookups(2));
+    let third = lookups(3);
+    assert!(third - second < first / 2, "{first}, {second}, {third}");
+    assert_eq!(lookups(3), third);
 }
 
 #[test]

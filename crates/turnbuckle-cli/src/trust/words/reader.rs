@@ -15,6 +15,9 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// That of most shells.
+    pub(super) const USUAL: Self = Self { has_comments: true, has_escapes: false };
+
     /// Those in which the text may differ.
     pub(super) fn all(text: &str) -> impl Iterator<Item = Self> {
         let comments = if text.contains('#') { &[true, false][..] } else { &[true] };
@@ -37,6 +40,8 @@ pub(super) struct Token {
     pub(super) is_target: bool,
     /// It is written to by a redirection.
     pub(super) follows_sign: bool,
+    /// It is an argument of one of the [`READERS`], or what that reads by `<`, outside of substitutions.
+    pub(super) is_read: bool,
     /// It has a brace that is not quoted: bash may make several words of it.
     pub(super) has_brace: bool,
     /// What it becomes is known only when the command runs: it has a variable, the output of a command, or a pattern. Or it has
@@ -65,6 +70,11 @@ pub(super) fn targets(line: &str) -> Result<Vec<Token>, WordError> {
 
 /// Commands that write to their arguments and do nothing else with them: they neither run nor print what is in the files.
 const WRITERS: [&str; 5] = ["tee", "touch", "mkdir", "rm", "truncate"];
+/// Commands that print or compare their arguments or what the files hold, and never run it.
+const READERS: [&str; 18] = [
+    "[", "cat", "cmp", "cut", "diff", "echo", "egrep", "fgrep", "grep", "head", "ls", "printf", "stat", "tac", "tail",
+    "test", "uniq", "wc",
+];
 /// Words behind which a command begins.
 const BEFORE_COMMANDS: [&str; 9] = ["if", "then", "else", "elif", "do", "while", "until", "!", "{"];
 /// Variables and commands that give the project's folder, a plugin's, or one outside of both: what follows them is looked for.
@@ -79,6 +89,8 @@ enum Position {
     Command,
     /// It is an argument of one of the [`WRITERS`].
     Written,
+    /// It is an argument of one of the [`READERS`].
+    Read,
     /// It is an argument of another command, or it is not known what it is.
     Other,
 }
@@ -174,9 +186,11 @@ impl TokenReader<'_> {
         let (follows_sign, is_source) = (self.frame.is_target, self.frame.is_source);
         let is_written = self.frame.position == Position::Written && !raw.starts_with('-');
         let is_target = follows_sign || (is_written && !is_source);
+        let is_read = self.frame.position == Position::Read && !is_target && self.frames.is_empty();
         if self.frame.position == Position::Command && !follows_sign && !is_source {
             self.frame.position = match raw {
                 raw if WRITERS.contains(&raw) => Position::Written,
+                raw if READERS.contains(&raw) => Position::Read,
                 raw if BEFORE_COMMANDS.contains(&raw) => Position::Command,
                 _ => Position::Other,
             };
@@ -185,7 +199,7 @@ impl TokenReader<'_> {
         let has_both = std::mem::take(&mut self.frame.quotes_brace) && has_brace;
         let is_computed = std::mem::take(&mut self.frame.is_computed) || has_both;
         let text = std::mem::take(&mut self.frame.word);
-        self.found.push(Token { text, range: start..end, is_target, follows_sign, has_brace, is_computed });
+        self.found.push(Token { text, range: start..end, is_target, follows_sign, is_read, has_brace, is_computed });
         (self.frame.is_target, self.frame.is_source) = (false, false);
     }
 

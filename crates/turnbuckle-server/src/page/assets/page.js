@@ -90,11 +90,25 @@
     return true;
   }
 
-  // Takes in what the server sent. False if it does not fit this page.
-  function patch(html) {
-    const follow = isAtEnd();
+  // Does something to the page after which the keyboard goes on where it was: if what had the focus is gone, from the nearest element
+  // around it that is still there, or from the card that has taken the place of the one that it was in.
+  function keepingFocus(change) {
     const active = document.activeElement;
-    const around = active?.closest("[data-in]")?.id;
+    const around = [];
+    for (let one = active?.parentElement; one; one = one.parentElement) {
+      if (one.id) around.push(one.id);
+      if (one.localName === "article" && one.nextElementSibling?.id) around.push(one.nextElementSibling.id);
+    }
+    const result = change();
+    if (active && !active.isConnected) around.some((id) => focusOn(byId(id)));
+    return result;
+  }
+
+  // Takes in what the server sent. False if it does not fit this page.
+  const patch = (html) => keepingFocus(() => takeIn(html));
+
+  function takeIn(html) {
+    const follow = isAtEnd();
     let fits = true;
     for (const fresh of [...parsed(html).children]) {
       const old = byId(fresh.id);
@@ -115,16 +129,16 @@
       }
       // A part that this viewer does not have is left out.
     }
-    // A form that was answered is gone: the keyboard goes on from the card that it was in.
-    if (around && !active.isConnected) focusOn(byId(around));
     localise(document);
     if (follow) scrollTo({ top: document.body.scrollHeight });
     return fits;
   }
 
+  // False if it is not there or not seen.
   function focusOn(element) {
     element?.setAttribute("tabindex", "-1");
     element?.focus({ preventScroll: true });
+    return Boolean(element) && document.activeElement === element;
   }
 
   const isAtEnd = () => innerHeight + scrollY >= document.body.scrollHeight - 80;
@@ -171,10 +185,16 @@
 
   let stream;
 
-  function connect() {
+  // Browsers have six connections to a server, and a stream takes one for as long as it is open: only a page that is looked at has one.
+  function disconnect() {
     stream?.close();
+    stream = undefined;
+  }
+
+  function connect() {
+    disconnect();
     const address = document.querySelector("[data-events]")?.dataset.events;
-    if (!address) return;
+    if (!address || document.hidden) return;
     // It reconnects by itself, and says with Last-Event-ID what it has seen.
     stream = new EventSource(address);
     const own = stream;
@@ -185,8 +205,20 @@
     own.addEventListener("error", () => {
       connection("The connection is lost. Trying again…");
       // The server said no instead of breaking off: then the browser does not try again.
-      if (own.readyState === EventSource.CLOSED) setTimeout(refresh, 3000);
+      if (own.readyState === EventSource.CLOSED && own === stream) setTimeout(refresh, 3000);
     });
+  }
+
+  // Asks the server, and gives up when it takes too long: all connections may be taken by other windows.
+  async function ask(address, options) {
+    const control = new AbortController();
+    const timer = setTimeout(() => control.abort(), PATIENCE);
+    try {
+      const answer = await fetch(address, { ...options, signal: control.signal });
+      return { answer, body: answer.type === "opaqueredirect" ? "" : await answer.text() };
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   function connection(text) {
@@ -194,23 +226,40 @@
     if (place && place.textContent !== text) place.textContent = text;
   }
 
+  // How long an answer may take, in milliseconds.
+  const PATIENCE = 20000;
+
   let refreshing = false;
+
+  // How many texts are announced after a while in which the page was not in step.
+  const MOST_NEWS = 5;
+  // A page that is followed to its end, unlike a list.
+  const stays = Boolean(document.querySelector("[data-events]"));
 
   // Fetches the page again and makes this one like it.
   async function refresh() {
-    if (refreshing) return;
+    if (refreshing || document.hidden) return;
     refreshing = true;
-    stream?.close();
+    disconnect();
     try {
-      const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+      // After a form that was sent without the script, the address of the page may be that of the form.
+      const address = document.querySelector("[data-page]")?.dataset.page ?? location.href;
+      const { answer, body } = await ask(address, { headers: { accept: "text/html" }, cache: "no-store" });
       // Logged out meanwhile: the login page says so.
       if (answer.redirected || answer.status === 401) return location.assign(answer.url);
       // It was deleted, or may not be read any more: trying again changes nothing.
       if ([403, 404, 410].includes(answer.status)) return connection("This conversation is not here any more.");
       if (!answer.ok) throw new Error(String(answer.status));
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = new DOMParser().parseFromString(body, "text/html");
       const main = fresh.getElementById("main");
-      if (main) morph(byId("main"), document.adoptNode(main));
+      if (main) {
+        const known = new Set([...document.querySelectorAll("[data-announce]")].map((one) => one.id));
+        const follow = stays && isAtEnd();
+        keepingFocus(() => morph(byId("main"), document.adoptNode(main)));
+        const news = [...document.querySelectorAll("[data-announce]")].filter((one) => !known.has(one.id));
+        news.slice(-MOST_NEWS).forEach(announce);
+        if (follow) scrollTo({ top: document.body.scrollHeight });
+      }
       const token = fresh.querySelector('meta[name="csrf"]');
       if (token) document.querySelector('meta[name="csrf"]')?.setAttribute("content", token.content);
       const count = fresh.getElementById("waiting-count");
@@ -236,41 +285,76 @@
     if (text) place.scrollIntoView({ block: "nearest" });
   }
 
+  // Forms that are being sent: nothing is sent twice because somebody presses twice.
+  const sending = new WeakSet();
+  // The key under which a form's message is sent. It stays until the message was taken, so that a second try is not a second message.
+  const keys = new WeakMap();
+
+  function keyOf(form) {
+    if (!keys.has(form)) {
+      const random = crypto.getRandomValues(new Uint8Array(16));
+      keys.set(form, [...random].map((byte) => byte.toString(16).padStart(2, "0")).join(""));
+    }
+    return keys.get(form);
+  }
+
   document.addEventListener("submit", async (event) => {
     const form = event.target;
     // Searching, logging in and out, and what leads to another page go the ordinary way.
     if (form.method !== "post" || !form.action.includes("/page/c/") || form.action.endsWith("/delete")) return;
     event.preventDefault();
+    if (sending.has(form)) return;
+    sending.add(form);
     const fields = new URLSearchParams(new FormData(form, event.submitter));
-    const buttons = [...form.querySelectorAll("button")].filter((button) => !button.disabled);
-    buttons.forEach((button) => (button.disabled = true));
+    if (form.action.endsWith("/messages")) fields.set("key", keyOf(form));
+    // A button that were disabled would lose the focus.
+    const buttons = [...form.querySelectorAll("button")];
+    buttons.forEach((button) => button.setAttribute("aria-disabled", "true"));
+    const field = form.id === "composer" ? byId("content") : null;
+    const text = field?.value;
+    // What is typed from now on is the next message.
+    if (field) field.value = "";
+    const giveBack = () => {
+      if (field) field.value = field.value ? `${text}\n\n${field.value}` : text;
+    };
     alertText("");
     try {
-      const answer = await fetch(form.action, {
+      const { answer, body } = await ask(form.action, {
         method: "POST",
         body: fields,
         headers: { "x-csrf-token": csrf(), accept: "application/json" },
         redirect: "manual",
       });
       if (answer.ok || answer.type === "opaqueredirect") {
-        if (form.id === "composer") form.reset();
+        keys.delete(form);
         // A page without a stream is not told what changed.
         if (!stream || form.action.endsWith("/title")) refresh();
       } else if (answer.status === 401) {
         location.assign("/login");
       } else {
-        const said = await answer.json().catch(() => null);
-        alertText(said?.error?.message ?? `The server answered ${answer.status}.`);
+        giveBack();
+        alertText(message(body) ?? `The server answered ${answer.status}.`);
         // Someone else was faster, or what was asked has changed.
         if (answer.status === 409) refresh();
       }
     } catch {
-      alertText("The server did not answer. Look whether it was taken before you send it again.");
+      giveBack();
+      const again = field ? "Send it again: it is not taken twice." : "Look whether it was taken before you send it again.";
+      alertText(`The server did not answer. ${again}`);
     } finally {
-      buttons.forEach((button) => (button.disabled = false));
-      if (form.id === "composer") byId("content")?.focus();
+      sending.delete(form);
+      buttons.forEach((button) => button.removeAttribute("aria-disabled"));
+      field?.focus();
     }
   });
+
+  function message(body) {
+    try {
+      return JSON.parse(body).error.message;
+    } catch {
+      return null;
+    }
+  }
 
   document.addEventListener("keydown", (event) => {
     const typed = event.target;
@@ -289,14 +373,33 @@
     }
   });
 
+  // What a link within the page leads to is unfolded.
+  function showTarget() {
+    const target = location.hash && byId(location.hash.slice(1));
+    if (!target) return;
+    if (target.localName === "details") target.open = true;
+    (target.querySelector(":scope > summary") ?? target).focus();
+  }
+
   // --- Beginning ---------------------------------------------------------------------------------------------------------------
 
   localise(document);
   setInterval(() => localise(document), 30000);
   connect();
   if (document.querySelector("[data-events]") && !location.hash) scrollTo({ top: document.body.scrollHeight });
-  const often = Number(document.querySelector("[data-refresh]")?.dataset.refresh);
-  // Not while somebody types an answer or the page is not looked at.
-  if (often) setInterval(() => document.hidden || document.activeElement?.closest("form") || refresh(), often * 1000);
+  const often = () => Number(document.querySelector("[data-refresh]")?.dataset.refresh ?? 0);
+  let seconds = 0;
+  setInterval(() => {
+    if (!often() || ++seconds < often()) return;
+    seconds = 0;
+    // Not while somebody types.
+    if (!document.activeElement?.closest("input, textarea, select")) refresh();
+  }, 1000);
   addEventListener("pageshow", (event) => event.persisted && refresh());
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) disconnect();
+    else if (stays || often()) refresh();
+  });
+  showTarget();
+  addEventListener("hashchange", showTarget);
 })();

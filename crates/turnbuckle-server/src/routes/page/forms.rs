@@ -5,11 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use sha2::{Digest as _, Sha256};
 use turnbuckle::access::Action;
 use turnbuckle::conversation::SendError;
 use turnbuckle::{CallId, ConversationId, TurnId, UserInput, WhileBusy};
 
-use super::pages::{Said, shown};
+use super::pages::{Said, delete_question, shown};
 use crate::extract::InPath;
 use crate::page::read_answer;
 use crate::page::segment;
@@ -82,9 +83,25 @@ async fn sent(app: &Arc<App>, form: &PageForm, id: &ConversationId, text: &str) 
         Some("interrupt") => WhileBusy::Interrupt,
         Some(_) => return Err(Rejection::bad_request("`while_busy` is queue, steer or interrupt")),
     };
-    app.conversations.send_while(id, UserInput::new(text), scope.clone(), while_busy).await?;
+    let mut input = UserInput::new(text);
+    if let Some(key) = form.get("key").filter(|key| !key.is_empty()) {
+        input = input.with_key(key_of(key, text));
+    }
+    match app.conversations.send_while(id, input, scope.clone(), while_busy).await {
+        // It was sent twice: it is there, and that is what was asked for.
+        Ok(_) | Err(SendError::SentBefore { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     app.hubs.queue_changed(id);
     Ok(done(&form.who, id))
+}
+
+/// The key of a message. A browser that goes back to a page has its form once more, and may send another text with it: that is
+/// another message.
+fn key_of(form: &str, text: &str) -> String {
+    let digest = Sha256::new().chain_update((form.len() as u64).to_be_bytes()).chain_update(form).chain_update(text);
+    let digits: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("page-{digits}")
 }
 
 /// Answers a call that waits.
@@ -169,6 +186,22 @@ pub(super) async fn delete(
         }
         Ok(see_other("/"))
     };
-    let deleted = deleted.await;
-    told(&app, &form.who, &id, deleted, None).await
+    match deleted.await {
+        // The question is asked again. The page of the conversation would stand at an address that is not its own, and what is typed
+        // there would be lost when it is loaded again.
+        Err(rejection) if !form.who.is_script() && rejection.code() != Code::NotFound => {
+            let message = match rejection.code() {
+                Code::Busy => {
+                    "A turn is under way in this conversation. Cancel it first, then delete the conversation."
+                }
+                _ => rejection.message(),
+            };
+            let status = rejection.code().status();
+            match delete_question(&app, &form.who, &id, Some(message)).await {
+                Ok(page) => (status, page).into_response(),
+                Err(error) => form.who.answer(Err(error)),
+            }
+        }
+        deleted => form.who.answer(deleted),
+    }
 }

@@ -1,5 +1,6 @@
 //! The pages, each for the one who looks at it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -11,7 +12,8 @@ use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Scope, TurnId};
 
 use crate::extract::{InPath, QueryOf};
-use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage};
+use crate::keys::random_bytes;
+use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage, WaitingCall};
 use crate::page_caller::{PageCaller, html};
 use crate::rejection::Rejection;
 use crate::server::App;
@@ -59,16 +61,20 @@ async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Respons
     for summary in found {
         let about = async {
             let waits_for = waits_for(app, &summary, &mine).await?;
-            Ok::<_, SendError>((waits_for, app.costs.of(&app.conversations, &summary).await?))
+            let words = app.first_words.of(&app.conversations, &summary, scope).await?;
+            Ok::<_, SendError>((waits_for, words, app.costs.of(&app.conversations, &summary).await?))
         };
         match about.await {
-            Ok((waits_for, cost)) => conversations.push(Listed { summary, cost, waits_for }),
+            Ok((waits_for, words, cost)) => {
+                let first_words = words.map(|words| words.to_string());
+                conversations.push(Listed { summary, first_words, cost, waits_for });
+            }
             // It was deleted meanwhile.
             Err(SendError::NotFound { .. } | SendError::Deleted { .. }) => {}
             // One log that cannot be read does not hide all others.
             Err(error) => {
                 tracing::warn!(conversation = %summary.id, %error, "what a conversation costs could not be read");
-                conversations.push(Listed { summary, cost: None, waits_for: None });
+                conversations.push(Listed { summary, first_words: None, cost: None, waits_for: None });
             }
         }
     }
@@ -99,10 +105,42 @@ async fn waits_for(
 /// Everything that waits for the viewer.
 pub(super) async fn waiting(State(app): State<Arc<App>>, who: PageCaller) -> Response {
     let shown = async {
-        let calls = app.conversations.pending(who.caller.scope.clone()).await?;
+        let calls = waiting_calls(&app, &who.caller.scope).await?;
         Ok(html(&page::waiting(&who.viewer(calls.len()), &calls, app.clock.now())))
     };
     who.answer(shown.await)
+}
+
+/// What waits for an actor, with what the conversations are called.
+async fn waiting_calls(app: &App, scope: &Scope) -> Result<Vec<WaitingCall>, Rejection> {
+    let pending = app.conversations.pending(scope.clone()).await?;
+    if pending.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut titles: HashMap<ConversationId, Option<String>> = HashMap::new();
+    for summary in app.conversations.list(scope.clone()).await? {
+        if pending.iter().any(|call| call.conversation == summary.id) {
+            let title = match &summary.title {
+                Some(title) => Some(title.to_string()),
+                // Of another user, or gone meanwhile: then the id stands for it.
+                None => words_of(app, &summary, scope).await,
+            };
+            titles.insert(summary.id, title);
+        }
+    }
+    let with_title = |call: PendingCall| WaitingCall { title: titles.get(&call.conversation).cloned().flatten(), call };
+    Ok(pending.into_iter().map(with_title).collect())
+}
+
+async fn words_of(app: &App, summary: &ConversationSummary, scope: &Scope) -> Option<String> {
+    match app.first_words.of(&app.conversations, summary, scope).await {
+        Ok(words) => words.map(|words| words.to_string()),
+        Err(SendError::NotFound { .. } | SendError::Deleted { .. }) => None,
+        Err(error) => {
+            tracing::warn!(conversation = %summary.id, %error, "the first words of a conversation could not be read");
+            None
+        }
+    }
 }
 
 /// What a page of a conversation says at once, and a message to try again.
@@ -142,9 +180,16 @@ pub(super) async fn shown(
         no_messages,
         alert: said.alert,
         draft: said.draft,
+        key: Some(form_key()?),
         after: Some(cursor),
     };
     Ok(html(&page::conversation(&who.viewer(waiting), &rights, &view, &page)))
+}
+
+/// What a form for a message carries, so that it is taken once however often it is sent.
+fn form_key() -> Result<String, Rejection> {
+    let random: [u8; 16] = random_bytes().map_err(|error| Rejection::internal(&error))?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The question before a conversation is deleted.
@@ -153,14 +198,21 @@ pub(super) async fn confirm_delete(
     who: PageCaller,
     InPath(id): InPath<ConversationId>,
 ) -> Response {
-    let shown = async {
-        let scope = &who.caller.scope;
-        app.conversations.may(&id, Action::Delete, scope).await?;
-        let summary = app.conversations.summary(&id, scope).await?;
-        let waiting = app.waiting.of(&app.conversations, scope).await?;
-        Ok(html(&page::confirm_delete(&who.viewer(waiting), &summary)))
-    };
-    who.answer(shown.await)
+    who.answer(delete_question(&app, &who, &id, None).await)
+}
+
+/// The question, and why the last try did not work.
+pub(super) async fn delete_question(
+    app: &Arc<App>,
+    who: &PageCaller,
+    id: &ConversationId,
+    alert: Option<&str>,
+) -> Result<Response, Rejection> {
+    let scope = &who.caller.scope;
+    app.conversations.may(id, Action::Delete, scope).await?;
+    let summary = app.conversations.summary(id, scope).await?;
+    let waiting = app.waiting.of(&app.conversations, scope).await?;
+    Ok(html(&page::confirm_delete(&who.viewer(waiting), &summary, alert)))
 }
 
 /// One turn.
@@ -177,8 +229,14 @@ pub(super) async fn turn(
         }
         let records = conversations.records(&id, &turn, scope.clone()).await?;
         let waiting = app.waiting.of(conversations, scope).await?;
+        let summary = conversations.summary(&id, scope).await?;
+        let title = match &summary.title {
+            Some(title) => Some(title.to_string()),
+            None => words_of(&app, &summary, scope).await,
+        };
         let page = TurnPage {
             conversation: &id,
+            title: title.as_deref(),
             turn: &turn,
             events: &events,
             records: &records,

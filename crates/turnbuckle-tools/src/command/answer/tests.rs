@@ -132,7 +132,7 @@ fn an_answer_that_was_cut_is_a_failure() {
 
 #[test]
 fn a_modified_reply_keeps_thoughts_and_calls() {
-    let thought = Part::Thinking { text: "hm".into(), signature: None };
+    let thought = Part::thinking("hm");
     let content = vec![thought.clone(), Part::text("a"), Part::text("b")];
     let reply = Reply { content: content.into(), ..Reply::default() };
     assert_eq!(with_text(&reply, "c".into()).content.parts(), [thought, Part::text("c")]);

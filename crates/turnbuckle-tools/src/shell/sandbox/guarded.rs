@@ -1,7 +1,7 @@
 //! Files of the project that decide what runs outside the sandbox: no command may change them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -71,29 +71,103 @@ fn elsewhere(repositories: &Repositories) -> BTreeSet<PathBuf> {
     paths
 }
 
-/// Those that exist. A link cannot be mounted over: what it leads to is, if that is in the project. The link itself can be replaced, which is noticed
-/// afterwards.
-pub(super) fn existing(project: &Path) -> Vec<PathBuf> {
-    let there = |path: PathBuf| match fs::symlink_metadata(&path).ok()?.is_symlink() {
-        true => path.canonicalize().ok().filter(|target| target.starts_with(project)),
-        false => Some(path),
-    };
-    let names = NAMES.map(|name| project.join(name)).into_iter().filter_map(there);
-    // Of a work tree `.git` is a file that says where the repository is: another one could name other hooks.
-    let pointer = [project.join(POINTER)]
-        .into_iter()
-        .filter(|path| fs::symlink_metadata(path).is_ok_and(|about| about.is_file()));
-    let repositories = Repositories::of(project);
-    // What was not looked at lies in folders that are closed as a whole, except for what is pinned in them.
-    let others = repositories.unread.iter().cloned().chain(elsewhere(&repositories)).filter_map(there);
-    names.chain(pointer).chain(others).collect()
+/// What has these names at one moment. Each is looked at once, for all that is asked about a command.
+pub(in crate::shell) struct GuardedLook {
+    project: PathBuf,
+    /// Also that of [`POINTER`]. No link at the end of a path was followed.
+    found: Vec<(&'static str, Metadata)>,
+    repositories: Repositories,
 }
 
-/// Folders above them inside the project, which must keep their names: whoever renames `.git` could make another with other hooks.
-pub(super) fn pinned(project: &Path) -> Vec<PathBuf> {
-    let git = project.join(POINTER);
-    let git = fs::symlink_metadata(&git).is_ok_and(|about| about.is_dir()).then_some(git);
-    git.into_iter().chain(Repositories::of(project).pinned).collect()
+impl GuardedLook {
+    pub(in crate::shell) fn now(project: &Path) -> Self {
+        let about = |name: &'static str| Some((name, fs::symlink_metadata(project.join(name)).ok()?));
+        let pointer = about(POINTER);
+        let has_files = pointer.as_ref().is_some_and(|(_, about)| about.is_dir() || about.is_symlink());
+        // Where there is no repository there is nothing in it.
+        let is_possible = |name: &&str| has_files || !Path::new(name).starts_with(POINTER);
+        let found = NAMES.into_iter().filter(is_possible).filter_map(about).chain(pointer).collect();
+        let repositories = if has_files { Repositories::of(project) } else { Repositories::default() };
+        Self { project: project.to_path_buf(), found, repositories }
+    }
+
+    pub(super) fn of(&self, name: &str) -> Option<&Metadata> {
+        self.found.iter().find(|(found, _)| *found == name).map(|(_, about)| about)
+    }
+
+    /// Those that exist. A link cannot be mounted over: what it leads to is, if that is in the project. The link itself can be replaced, which is
+    /// noticed afterwards.
+    pub(super) fn existing(&self) -> Vec<PathBuf> {
+        let mounted = |path: PathBuf, about: &Metadata| match about.is_symlink() {
+            true => path.canonicalize().ok().filter(|to| to.starts_with(&self.project)),
+            false => Some(path),
+        };
+        let named = self.found.iter().filter_map(|(name, about)| {
+            let path = self.project.join(name);
+            // Of a work tree `.git` is a file that says where the repository is: another one could name other hooks.
+            if *name == POINTER { about.is_file().then_some(path) } else { mounted(path, about) }
+        });
+        // What was not looked at lies in folders that are closed as a whole, except for what is pinned in them.
+        let others = self.repositories.unread.iter().cloned().chain(elsewhere(&self.repositories));
+        let others = others.filter_map(|path| fs::symlink_metadata(&path).ok().and_then(|about| mounted(path, &about)));
+        named.chain(others).collect()
+    }
+
+    /// Folders above them inside the project, which must keep their names: whoever renames `.git` could make another with other hooks.
+    pub(super) fn pinned(&self) -> impl Iterator<Item = PathBuf> {
+        let git = self.of(POINTER).filter(|about| about.is_dir()).map(|_| self.project.join(POINTER));
+        git.into_iter().chain(self.repositories.pinned.iter().cloned())
+    }
+
+    /// What tells this moment from a later one, of these names in other repositories, too.
+    fn marks(&self, elsewhere: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, Mark> {
+        let mut marks = BTreeMap::new();
+        // In the place of a folder it says where the repository is; what is in a folder is looked at by its own name.
+        let is_read = |(name, about): &&(&str, Metadata)| match *name {
+            OWN => false,
+            POINTER => !about.is_dir(),
+            _ => true,
+        };
+        for (name, about) in self.found.iter().filter(is_read) {
+            marks.extend(marks_of(&self.project.join(name), about));
+        }
+        for path in elsewhere {
+            if let Ok(about) = fs::symlink_metadata(path) {
+                marks.extend(marks_of(path, &about));
+            }
+        }
+        marks
+    }
+}
+
+/// A file, or a folder with what is in it. What a link leads to is what is read: it counts like the file itself.
+fn marks_of(path: &Path, about: &Metadata) -> BTreeMap<PathBuf, Mark> {
+    let mut marks = BTreeMap::new();
+    let linked = about.is_symlink().then(|| path.canonicalize().ok()).flatten();
+    // The name under which a mark is kept, and the file.
+    let mut open: Vec<(PathBuf, PathBuf)> = linked.map(|target| (path.join(TARGET), target)).into_iter().collect();
+    mark(&mut marks, &mut open, path.to_path_buf(), path, about);
+    while let Some((key, path)) = open.pop() {
+        if let Ok(about) = fs::symlink_metadata(&path) {
+            mark(&mut marks, &mut open, key, &path, &about);
+        }
+    }
+    marks
+}
+
+fn mark(
+    marks: &mut BTreeMap<PathBuf, Mark>,
+    open: &mut Vec<(PathBuf, PathBuf)>,
+    key: PathBuf,
+    path: &Path,
+    about: &Metadata,
+) {
+    if about.is_dir() && marks.len() < MOST {
+        let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+        open.extend(entries.map(|entry| (key.join(entry.file_name()), entry.path())).take(MOST));
+    }
+    let mark = Mark { inode: about.ino(), size: about.size(), changed: (about.ctime(), about.ctime_nsec()) };
+    marks.insert(key, mark);
 }
 
 /// Makes what a repository may lack without meaning anything by it, so that it can be mounted read-only: nothing can be mounted where nothing is. No
@@ -165,20 +239,20 @@ struct Mark {
 }
 
 impl Guarded {
-    pub(in crate::shell) fn note(project: &Path) -> Self {
-        let repositories = Repositories::of(project);
-        let elsewhere = elsewhere(&repositories);
-        let before = marks(project, &elsewhere);
-        let repositories = repositories.folders.into_iter().chain(repositories.work_trees).collect();
-        Self { project: project.to_path_buf(), repositories, elsewhere, before }
+    pub(in crate::shell) fn note(look: &GuardedLook) -> Self {
+        let elsewhere = elsewhere(&look.repositories);
+        let before = look.marks(&elsewhere);
+        let Repositories { folders, work_trees, .. } = &look.repositories;
+        let repositories = folders.iter().chain(work_trees).cloned().collect();
+        Self { project: look.project.clone(), repositories, elsewhere, before }
     }
 
     /// The names of those that are not as they were. A repository of a submodule that was not there has one name.
-    pub(in crate::shell) fn changed(&self) -> Vec<String> {
-        let now = Repositories::of(&self.project);
-        let mut watched = elsewhere(&now);
+    pub(in crate::shell) fn changed(&self, look: &GuardedLook) -> Vec<String> {
+        let now = &look.repositories;
+        let mut watched = elsewhere(now);
         watched.extend(self.elsewhere.iter().cloned());
-        let after = marks(&self.project, &watched);
+        let after = look.marks(&watched);
         if after == self.before {
             return Vec::new();
         }
@@ -203,37 +277,6 @@ impl Guarded {
     }
 }
 
-fn marks(project: &Path, elsewhere: &BTreeSet<PathBuf>) -> BTreeMap<PathBuf, Mark> {
-    let mut marks = BTreeMap::new();
-    let named = NAMES.into_iter().filter(|name| *name != OWN).map(|name| project.join(name));
-    // In the place of a folder it says where the repository is.
-    let pointer = Some(project.join(POINTER)).filter(|pointer| !pointer.is_dir() || pointer.is_symlink());
-    for path in named.chain(pointer).chain(elsewhere.iter().cloned()) {
-        mark(&mut marks, path);
-    }
-    marks
-}
-
-/// Marks a file, and a folder with what is in it.
-fn mark(marks: &mut BTreeMap<PathBuf, Mark>, path: PathBuf) {
-    // What a link leads to is what is read: it counts like the file itself.
-    let target = path.is_symlink().then(|| path.canonicalize().ok()).flatten();
-    let linked = target.map(|target| (path.join(TARGET), target));
-    // The name under which a mark is kept, and the file.
-    let mut open: Vec<(PathBuf, PathBuf)> = [(path.clone(), path)].into_iter().chain(linked).collect();
-    let mut looked_at = 0;
-    while let Some((key, path)) = open.pop() {
-        let Ok(about) = fs::symlink_metadata(&path) else { continue };
-        if about.is_dir() && looked_at < MOST {
-            let entries = fs::read_dir(&path).into_iter().flatten().filter_map(Result::ok);
-            open.extend(entries.map(|entry| (key.join(entry.file_name()), entry.path())).take(MOST));
-        }
-        let mark = Mark { inode: about.ino(), size: about.size(), changed: (about.ctime(), about.ctime_nsec()) };
-        marks.insert(key, mark);
-        looked_at += 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,14 +287,14 @@ mod tests {
         let project = folder.path();
         fs::create_dir_all(project.join(".git/hooks")).unwrap();
         fs::write(project.join(".git/config"), "[core]").unwrap();
-        let before = Guarded::note(project);
-        assert!(before.changed().is_empty());
+        let before = Guarded::note(&GuardedLook::now(project));
+        assert!(before.changed(&GuardedLook::now(project)).is_empty());
         fs::create_dir(project.join(".turnbuckle")).unwrap();
-        assert!(before.changed().is_empty());
+        assert!(before.changed(&GuardedLook::now(project)).is_empty());
         fs::write(project.join(".git/hooks/pre-commit"), "x").unwrap();
         fs::write(project.join("turnbuckle.toml"), "").unwrap();
         fs::remove_file(project.join(".git/config")).unwrap();
-        assert_eq!(before.changed(), [".git/hooks", ".git/config", "turnbuckle.toml"]);
+        assert_eq!(before.changed(&GuardedLook::now(project)), [".git/hooks", ".git/config", "turnbuckle.toml"]);
     }
 
     #[test]
@@ -300,7 +343,7 @@ mod tests {
         fs::create_dir(project.join("sub")).unwrap();
         fs::write(project.join("sub/.git"), "gitdir: ../.git/modules/sub").unwrap();
         make_missing(project).unwrap();
-        let guarded = existing(project);
+        let guarded = GuardedLook::now(project).existing();
         for path in [
             ".git/modules/sub/config",
             ".git/modules/sub/config.worktree",
@@ -311,16 +354,16 @@ mod tests {
             assert!(guarded.contains(&project.join(path)), "{path}");
         }
         assert_eq!(fs::read_dir(project.join(".git/worktrees/tree")).unwrap().count(), 2);
-        assert!(pinned(project).contains(&project.join("sub")));
-        let before = Guarded::note(project);
-        assert!(before.changed().is_empty());
+        assert!(GuardedLook::now(project).pinned().any(|path| path == project.join("sub")));
+        let before = Guarded::note(&GuardedLook::now(project));
+        assert!(before.changed(&GuardedLook::now(project)).is_empty());
         fs::write(project.join(".git/modules/sub/hooks/post-checkout"), "x").unwrap();
         fs::write(project.join(".git/modules/sub/commondir"), "x").unwrap();
         fs::write(project.join("sub/.git"), "gitdir: ../evil").unwrap();
         repository(".git/modules/new", "[core]\n\tworktree = ../../../new\n");
         let changed =
             [".git/modules/new", ".git/modules/sub/commondir", ".git/modules/sub/hooks", "sub/.git"].map(str::to_owned);
-        assert_eq!(before.changed(), changed);
+        assert_eq!(before.changed(&GuardedLook::now(project)), changed);
     }
 
     #[test]
@@ -331,10 +374,10 @@ mod tests {
         fs::write(project.join("real/settings.json"), "{}").unwrap();
         std::os::unix::fs::symlink("real", project.join(".claude")).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", project.join(".mcp.json")).unwrap();
-        assert_eq!(existing(project), [project.join("real")]);
-        let before = Guarded::note(project);
+        assert_eq!(GuardedLook::now(project).existing(), [project.join("real")]);
+        let before = Guarded::note(&GuardedLook::now(project));
         fs::write(project.join("real/settings.json"), "{\"hooks\": 1}").unwrap();
         fs::write(project.join(".git"), "gitdir: real").unwrap();
-        assert_eq!(before.changed(), [".claude", ".git"]);
+        assert_eq!(before.changed(&GuardedLook::now(project)), [".claude", ".git"]);
     }
 }

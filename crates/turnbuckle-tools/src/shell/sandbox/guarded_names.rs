@@ -4,14 +4,14 @@
 //! after the call. So it is noted which names were missing, also for later processes, and whoever looks is told of those that came.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 
+use super::GuardedLook;
 use super::guarded::{NAMES, OWN, POINTER};
 
 /// In Turnbuckle's folder of the project, which commands cannot change.
@@ -39,7 +39,11 @@ impl GuardedNames {
     /// somebody else. Each is told once.
     pub fn appeared(&self) -> Vec<&'static str> {
         let noted = self.noted();
-        let came = |name: &&'static str| noted.contains(*name) && is_there(&self.project, name);
+        if noted.is_empty() {
+            return Vec::new();
+        }
+        let look = GuardedLook::now(&self.project);
+        let came = |name: &&'static str| noted.contains(*name) && look.of(name).is_some();
         let appeared: Vec<&'static str> = all().filter(came).collect();
         if !appeared.is_empty() {
             self.remember(noted.into_iter().filter(|name| !appeared.contains(&name.as_str())).collect());
@@ -49,10 +53,10 @@ impl GuardedNames {
         appeared.into_iter().filter(|name| *name == POINTER || !(has_repository && name.starts_with(POINTER))).collect()
     }
 
-    /// Those that are missing now. To be asked before it is looked what a command changed: what is made in between is then told twice, and
-    /// not never.
-    pub(in crate::shell) fn missing(&self) -> BTreeSet<String> {
-        all().filter(|name| !is_there(&self.project, name)).map(str::to_owned).collect()
+    /// Those that are missing. To be asked of a look that is not later than that at what a command changed: what is made in between is then told
+    /// twice, and not never.
+    pub(in crate::shell) fn missing(&self, look: &GuardedLook) -> BTreeSet<String> {
+        all().filter(|name| look.of(name).is_none()).map(str::to_owned).collect()
     }
 
     /// A command has ended. Remembers which were missing, but those that were reported meanwhile.
@@ -119,17 +123,15 @@ fn all() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().filter(|name| *name != OWN).chain([POINTER])
 }
 
-fn is_there(project: &Path, name: &str) -> bool {
-    fs::symlink_metadata(project.join(name)).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::Path;
 
     fn noted(project: &Path) -> GuardedNames {
         let names = GuardedNames::below(project, ".turnbuckle");
-        names.note(names.missing(), &[]);
+        names.note(names.missing(&GuardedLook::now(project)), &[]);
         names
     }
 
@@ -154,7 +156,7 @@ mod tests {
     fn what_was_reported_already_is_not_told_again() {
         let folder = tempfile::tempdir().unwrap();
         let names = GuardedNames::below(folder.path(), ".turnbuckle");
-        let missing = names.missing();
+        let missing = names.missing(&GuardedLook::now(folder.path()));
         // Made between the two looks.
         fs::write(folder.path().join(".mcp.json"), "{}").unwrap();
         fs::create_dir(folder.path().join(".claude")).unwrap();

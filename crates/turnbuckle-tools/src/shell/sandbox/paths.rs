@@ -87,7 +87,8 @@ impl Closed {
 
     /// As the kernel sees it, if it exists.
     pub(super) fn existing(&self, path: &Path) -> Option<PathBuf> {
-        path.exists().then(|| self.links.without(path))
+        let Looked { place, exists } = self.links.look(path);
+        exists.then_some(place)
     }
 
     /// Whether it opens the home directory, or a folder of Turnbuckle's own.
@@ -116,22 +117,37 @@ impl Closed {
 /// Paths without links, each folder looked at once: the some sixty paths of a policy lie in a few folders, and to resolve each by itself looks at every
 /// folder above it again. For one look at the machine only, never kept: links change.
 #[derive(Default)]
-struct Links(RefCell<BTreeMap<PathBuf, PathBuf>>);
+struct Links(RefCell<BTreeMap<PathBuf, Looked>>);
+
+/// What a path leads to.
+#[derive(Clone)]
+struct Looked {
+    /// The same as [`without_links`].
+    place: PathBuf,
+    exists: bool,
+}
 
 impl Links {
-    /// The same as [`without_links`].
     fn without(&self, path: &Path) -> PathBuf {
+        self.look(path).place
+    }
+
+    fn look(&self, path: &Path) -> Looked {
         // One that is relative, or ends with `..`, does not follow from the folder above it.
         let (Some(above), Some(name), true) = (path.parent(), path.file_name(), path.is_absolute()) else {
-            return without_links(path);
+            return Looked { place: without_links(path), exists: path.exists() };
         };
         if let Some(known) = self.0.borrow().get(path) {
             return known.clone();
         }
-        let place = self.without(above).join(name);
-        let found = match fs::symlink_metadata(&place).is_ok_and(|about| about.is_symlink()) {
-            true => place.canonicalize().unwrap_or(place),
-            false => place,
+        let above = self.look(above);
+        let place = above.place.join(name);
+        // Nothing is in a folder that does not exist.
+        let about = above.exists.then(|| fs::symlink_metadata(&place).ok()).flatten();
+        let found = match about.as_ref().is_some_and(fs::Metadata::is_symlink).then(|| place.canonicalize()) {
+            Some(Ok(target)) => Looked { place: target, exists: true },
+            Some(Err(_)) => Looked { place, exists: false },
+            None => Looked { place, exists: about.is_some() },
         };
         self.0.borrow_mut().insert(path.to_path_buf(), found.clone());
         found
@@ -258,9 +274,11 @@ mod tests {
             let path = base.join(name);
             assert_eq!(links.without(&path), without_links(&path), "{name}");
             assert_eq!(links.without(&path), without_links(&path), "{name}, a second time");
+            assert_eq!(links.look(&path).exists, path.exists(), "{name}");
         }
         for path in ["/", ".", "src", "nothing/here"] {
             assert_eq!(links.without(Path::new(path)), without_links(Path::new(path)), "{path}");
+            assert_eq!(links.look(Path::new(path)).exists, Path::new(path).exists(), "{path}");
         }
     }
 }

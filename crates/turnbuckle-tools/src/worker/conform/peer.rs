@@ -8,7 +8,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::timeout;
 use turnbuckle::hook::Point;
 
-use super::super::message::{Handshake, Message, PROTOCOL, Served};
+use super::super::message::{Handshake, Message, PROTOCOL, Served, Source};
 use super::super::serve::{LONGEST_LINE, Line, next_line};
 use super::Program;
 use crate::command::env::ProgramEnv;
@@ -95,7 +95,7 @@ impl Peer {
             Err(_) => Err(format!("it said nothing for {} s", PATIENCE.as_secs())),
             Ok(Line::End) => Err("it closed its stdout, or ended".to_owned()),
             Ok(Line::TooLong) => Err(format!("it wrote a line of more than {LONGEST_LINE} bytes")),
-            Ok(Line::Whole(line)) => Message::read(&line).map_err(|why| format!("it wrote {why}")),
+            Ok(Line::Whole(line)) => Message::read(&line, Source::Stdout).map_err(|why| format!("it wrote {why}")),
         }
     }
 

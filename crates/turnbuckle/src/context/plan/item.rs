@@ -84,11 +84,17 @@ impl PlannedItem {
 
     /// Shows it shortened by this stub, if that saves anything. Returns how many tokens it saves.
     pub(super) fn shorten(&mut self, stub: Stub) -> Option<u64> {
+        // What was left out before is not there any more, so a stub never grows. One that stays as it is would be made of the note
+        // that an earlier one has left, and not of what is in the log.
+        let shrinks = |before: Stub| {
+            stub.head <= before.head && stub.tail <= before.tail && (stub.head, stub.tail) != (before.head, before.tail)
+        };
+        if !self.stub.is_none_or(shrinks) {
+            return None;
+        }
         let event = stub.shorten(&self.event, &self.tool)?;
         let tokens = tokens::of_event(&event);
-        // What was left out before is not there any more, so a stub never grows.
-        let grows = self.stub.is_some_and(|before| stub.head > before.head || stub.tail > before.tail);
-        if grows || tokens >= self.tokens {
+        if tokens >= self.tokens {
             return None;
         }
         let saved = self.tokens - tokens;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use twox_hash::XxHash3_64;
 
 use crate::context::tokens;
-use crate::message::{Message, Part, Text};
+use crate::message::{File, Image, Message, Part, Text, Thought};
 
 /// A piece of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,21 +91,24 @@ fn of_part(part: &Part) -> (u64, usize, Option<&str>) {
     };
     match part {
         Part::Text { text } => (hash(text), text.len(), Some(text)),
-        Part::Thinking { text, signature } => {
+        Part::Thinking(thought) => {
+            let Thought { text, signature } = &**thought;
             let (hash, bytes) = joined(1, &[Some(text), signature.as_deref()]);
             (hash, bytes, Some(text))
         }
-        Part::Image { media_type, data, url } => {
+        Part::Image(image) => {
+            let Image { media_type, data, url } = &**image;
             let (hash, bytes) = joined(2, &[Some(media_type), data.as_deref(), url.as_deref()]);
             (hash, bytes, None)
         }
-        Part::File { media_type, name, data, url } => {
+        Part::File(file) => {
+            let File { media_type, name, data, url } = &**file;
             let (hash, bytes) = joined(3, &[Some(media_type), name.as_deref(), data.as_deref(), url.as_deref()]);
             (hash, bytes, None)
         }
-        Part::Provider { provider, block } => {
-            let (block, bytes) = of_json(block);
-            (mix(hash(provider), block), provider.len() + bytes, None)
+        Part::Provider(own) => {
+            let (block, bytes) = of_json(&own.block);
+            (mix(hash(&own.provider), block), own.provider.len() + bytes, None)
         }
     }
 }

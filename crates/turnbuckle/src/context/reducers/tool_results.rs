@@ -1,6 +1,6 @@
 //! Tool-result retention: results that a tool does not ask to keep become notes, and large arguments of old calls become short.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::context::plan::{Plan, PlannedItem, Pressure, Retention};
 use crate::context::reducer::Reducer;
@@ -17,8 +17,8 @@ const ROUNDS: usize = 8;
 /// If older history is not enough, [`Retention::Turns`] and [`Retention::Last`] protect the results of ended turns no longer:
 /// otherwise a whole turn would have to go, with what the user said in it. [`Retention::Keep`] does.
 ///
-/// If the open turn would fail otherwise, it goes further: it replaces every result that the model has read and that need not be
-/// kept, shortens those that the model has not read yet to their beginning and end, so that together they take half of the
+/// If there is still little room, it replaces every result that the model has read and that need not be kept, and shortens the
+/// arguments of calls that it has read. If the open turn would fail otherwise, it goes further: it shortens those that the model has not read yet to their beginning and end, so that together they take half of the
 /// context, and shortens the arguments of any call. If that is not enough, because of a long message for example, those that the
 /// model has not read yet share what the rest leaves of the context, down to a few lines each.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +30,7 @@ impl Reducer for ToolResults {
     }
 
     fn reduce(&self, plan: &mut Plan) {
+        let fits = plan.tokens() <= plan.limit();
         let (results, calls) = match plan.pressure() {
             Pressure::Normal => (outside_retention(plan, plan.results()), outside_retention(plan, plan.calls())),
             Pressure::Recent => {
@@ -37,8 +38,12 @@ impl Reducer for ToolResults {
                 (places(plan.results(), can_go), places(plan.calls(), can_go))
             }
             Pressure::Urgent => {
-                let results = places(plan.results(), |result| result.was_read && result.retention != Retention::Keep);
-                (results, (0..plan.calls().len()).collect())
+                // The last results of a tool stay if the context fits and steps without them make enough room.
+                let last = if fits && steps_are_enough(plan) { newest(plan.results()) } else { HashSet::new() };
+                let can_go = |result: &PlannedItem| result.was_read && result.retention != Retention::Keep;
+                let mut results = places(plan.results(), can_go);
+                results.retain(|place| !last.contains(place));
+                (results, places(plan.calls(), |call| call.was_read || !fits))
             }
             Pressure::Last => return fit_unread(plan),
         };
@@ -48,7 +53,7 @@ impl Reducer for ToolResults {
             }
             plan.stub(place);
         }
-        if plan.pressure() == Pressure::Urgent {
+        if plan.pressure() == Pressure::Urgent && !fits {
             // Results that nobody has read yet are worth more than what the model wrote itself.
             shorten_large_calls(plan);
             shorten_unread(plan, plan.limit() / 2);
@@ -75,6 +80,27 @@ fn shorten_large_calls(plan: &mut Plan) {
 
 fn places(items: &[PlannedItem], which: impl Fn(&PlannedItem) -> bool) -> Vec<usize> {
     (0..items.len()).filter(|place| which(&items[*place])).collect()
+}
+
+/// Whether the context has enough room without the steps of the open turn that can go.
+fn steps_are_enough(plan: &Plan) -> bool {
+    let older = plan.steps().split_last().map_or(&[][..], |(_, older)| older);
+    let can_go = older.iter().filter(|step| !step.is_kept && !step.is_left_out);
+    plan.tokens().saturating_sub(can_go.map(|step| step.tokens).sum()) <= plan.enough()
+}
+
+/// The places of results that are the last ones of a tool that says so.
+fn newest(items: &[PlannedItem]) -> HashSet<usize> {
+    let mut newer: HashMap<&Text, u32> = HashMap::new();
+    let mut found = HashSet::new();
+    for (place, one) in items.iter().enumerate().rev() {
+        let newer = newer.entry(&one.tool).or_default();
+        if matches!(one.retention, Retention::Last(last) if *newer < last) {
+            found.insert(place);
+        }
+        *newer += 1;
+    }
+    found
 }
 
 /// The places of those that were read and that their tools do not ask to keep, the oldest first.

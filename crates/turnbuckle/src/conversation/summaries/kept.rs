@@ -14,51 +14,69 @@ pub(super) fn user_message(event: &Arc<Event>) -> Option<KeptMessage> {
     (!text.trim().is_empty()).then(|| KeptMessage { seq: event.seq, text: text.into(), missing: 0 })
 }
 
-/// How much is quoted of a message that there is no room for, in bytes.
-const QUOTED: usize = 160;
+/// How much is quoted of messages that there is no room for, in bytes: as much as all of them have room for together.
+const QUOTED: [usize; 3] = [160, 80, 40];
 
 /// What a message takes beside its text, in tokens.
 const AROUND: u64 = 8;
 
-/// Keeps messages word for word as far as they fit: the first one, which says what it is all about, then the newest ones. Of the
-/// others the beginning is quoted, and what room is left then makes the quotations longer, in the same order. Where even a
-/// short quotation does not fit, the oldest go.
-pub(super) fn fit_messages(messages: &mut Vec<KeptMessage>, room: u64) {
-    let Some(first) = messages.first().map(|first| first.seq) else { return };
-    let mut left = room;
-    let mut order: Vec<usize> = (0..messages.len()).rev().collect();
-    order.sort_by_key(|place| messages[*place].seq != first);
-    let mut keeps = vec![true; messages.len()];
-    let mut quoted = Vec::new();
-    for place in order {
-        let message = &mut messages[place];
-        let mut size = tokens::of_text(&message.text) + AROUND;
-        let whole = message.clone();
-        let is_quoted = size > left && message.text.len() > QUOTED;
-        if is_quoted {
-            *message = beginning(&whole, QUOTED);
-            size = tokens::of_text(&message.text) + AROUND;
+fn size_of(message: &KeptMessage) -> u64 {
+    tokens::of_text(&message.text) + AROUND
+}
+
+/// Keeps messages word for word as far as they fit: the first one, which says what it is all about, then the newest ones. Room for a
+/// short quotation of each of the others is kept back from that, and what is left in the end makes the quotations longer, in the
+/// same order. Where not even the shortest quotations fit, the oldest go. Returns how many these are.
+pub(super) fn fit_messages(messages: &mut Vec<KeptMessage>, room: u64) -> u32 {
+    if messages.is_empty() || messages.iter().map(size_of).sum::<u64>() <= room {
+        return 0;
+    }
+    let whole = std::mem::take(messages);
+    let quoted = |message: &KeptMessage, bytes: usize| match message.text.len() > bytes {
+        true => beginning(message, bytes),
+        false => message.clone(),
+    };
+    // The first one may have three quarters, and the others have the rest.
+    let mut shown: Vec<Option<KeptMessage>> = Vec::with_capacity(whole.len());
+    let first = match size_of(&whole[0]) <= room / 4 * 3 {
+        true => whole[0].clone(),
+        false => quoted(&whole[0], QUOTED[0]),
+    };
+    let mut left = room.saturating_sub(size_of(&first));
+    shown.push(Some(first));
+    let all_of = |bytes: usize| whole[1..].iter().map(|message| size_of(&quoted(message, bytes))).sum::<u64>();
+    // A third is for messages that stay whole.
+    let mut for_quotes = left / 3 * 2;
+    let bytes = QUOTED.into_iter().find(|bytes| all_of(*bytes) <= for_quotes).unwrap_or(QUOTED[QUOTED.len() - 1]);
+    shown.extend(whole[1..].iter().map(|message| Some(quoted(message, bytes))));
+    for message in shown[1..].iter_mut().rev() {
+        let size = message.as_ref().map_or(0, size_of);
+        match size <= for_quotes {
+            true => (left, for_quotes) = (left - size, for_quotes - size),
+            false => *message = None,
         }
-        keeps[place] = size <= left || message.seq == first;
-        if keeps[place] {
-            left = left.saturating_sub(size);
-            if is_quoted {
-                quoted.push((place, whole, size));
+    }
+    let newest_first = || std::iter::once(0).chain((1..whole.len()).rev());
+    for is_last in [false, true] {
+        for place in newest_first() {
+            let Some(message) = shown[place].as_mut().filter(|message| message.missing > whole[place].missing) else {
+                continue;
+            };
+            let size = size_of(message);
+            let all = size_of(&whole[place]) <= left + size;
+            let end = match (all, is_last) {
+                (true, _) => whole[place].text.len(),
+                (false, false) => continue,
+                (false, true) => fitting(&whole[place].text, (left + size).saturating_sub(AROUND)),
+            };
+            if end > message.text.len() {
+                *message = beginning(&whole[place], end);
+                left = (left + size).saturating_sub(size_of(message));
             }
         }
     }
-    for (place, whole, size) in quoted {
-        let end = fitting(&whole.text, (left + size).saturating_sub(AROUND));
-        if end > messages[place].text.len() {
-            messages[place] = beginning(&whole, end);
-            left = (left + size).saturating_sub(tokens::of_text(&messages[place].text) + AROUND);
-        }
-    }
-    let mut place = 0;
-    messages.retain(|_| {
-        place += 1;
-        keeps[place - 1]
-    });
+    messages.extend(shown.into_iter().flatten());
+    u32::try_from(whole.len() - messages.len()).unwrap_or(u32::MAX)
 }
 
 /// At most so many bytes of a message.
@@ -125,6 +143,26 @@ mod tests {
         let again = messages.clone();
         fit_messages(&mut messages, 450);
         assert_eq!(messages, again, "what fits is not cut again");
+    }
+
+    #[test]
+    fn of_messages_that_do_not_fit_beginnings_are_quoted_and_those_that_are_missing_are_counted() {
+        let long = "word ".repeat(60);
+        for (count, room) in [(18, 700), (60, 900), (200, 900), (200, 60)] {
+            let mut messages: Vec<_> = (1..=count).map(|seq| message(seq, &format!("{seq} {long}"))).collect();
+            let missing = fit_messages(&mut messages, room);
+            assert_eq!(messages.len() as u64 + u64::from(missing), count);
+            assert_eq!(missing == 0, count == 18, "{missing} of {count} are missing");
+            assert_eq!(messages[0].seq, 1);
+            if room > 100 {
+                assert!(messages[0].missing == 0 && messages.last().unwrap().missing == 0, "{messages:?}");
+                let used: u64 = messages.iter().map(size_of).sum();
+                assert!(used <= room, "{used} of {room}");
+            }
+            let again = messages.clone();
+            assert_eq!(fit_messages(&mut messages, room.max(200)), 0);
+            assert_eq!(messages, again, "what fits is not cut again");
+        }
     }
 
     #[test]

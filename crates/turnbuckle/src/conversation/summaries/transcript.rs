@@ -120,7 +120,7 @@ fn line(event: &Event) -> Option<String> {
             let said: Vec<String> = refusals.iter().map(|one| format!("{}: {}", one.hook, one.feedback)).collect();
             format!("not done yet, said {}", ends(&said.join("; "), RESULT.0, 0))
         }
-        EventKind::TurnEnded(ended) => match &ended.reason {
+        EventKind::TurnEnded(ended) => match ended.reason() {
             Some(reason) => format!("turn {}: {reason}", ended.outcome),
             None => return None,
         },

@@ -5,12 +5,14 @@ use crate::id::TurnId;
 use crate::limits::UsedBudget;
 use crate::message::Reply;
 use crate::model::{Model, ModelError, Request, Sink};
-use crate::store::{Job, StoreError};
+use crate::store::{Job, PartialSummary, StoreError};
 use crate::turn::{AuditMemory, TurnContext};
 
-/// What one try has taken so far. It outlives a try that is cut off.
+/// What one try has taken and made so far. It outlives a try that is cut off.
 pub(super) struct Work {
     pub(super) spent: UsedBudget,
+    /// Notes about the pieces that were read, by this try or by one before.
+    pub(super) partial: Option<PartialSummary>,
     audit: Option<AuditWrite>,
     memory: AuditMemory,
     turn: TurnId,
@@ -30,7 +32,8 @@ impl Work {
         let audit =
             options.map(|options| AuditWrite { calls: Vec::new(), contents: Vec::new(), limits: options.limits });
         let (spent, memory) = (UsedBudget::default(), AuditMemory::default());
-        Self { spent, audit, memory, turn: job.turn.clone(), seq: job.seq }
+        let partial = job.partial.clone();
+        Self { spent, partial, audit, memory, turn: job.turn.clone(), seq: job.seq }
     }
 
     /// Asks the model, and notes what that took.

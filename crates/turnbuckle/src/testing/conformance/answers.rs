@@ -51,15 +51,12 @@ impl Answering<'_> {
         let resolved = EventKind::Resolution { call: "c1".into(), decision, by, reason: None, evidence };
         let ended = TurnEnded {
             outcome: Outcome::Cancelled,
-            reason: None,
-            cause: None,
-            by: None,
-            result: None,
-            warnings: Vec::new(),
+            details: None,
             model_calls: 0,
             usage: Usage::default(),
             cost: 0.0,
             ms: 0,
+            agent: None,
         };
         let events = [event(seq, resolved), event(seq + 1, EventKind::TurnEnded(Arc::new(ended)))];
         self.store.append(Batch { take, ..batch(&self.id, self.epoch, seq - 1, &events) }).await

@@ -145,6 +145,7 @@ fn summary(version: u32) -> Summary {
         digest: "d".into(),
         text: "what happened".into(),
         messages: vec![KeptMessage { seq: 1, text: "hi".into(), missing: 2 }],
+        unquoted: 3,
         kept: vec!["fact".into()],
         shown: "[notes]".into(),
         calls: 1,

@@ -147,9 +147,10 @@ fn said(kind: &EventKind) -> Option<String> {
             format!("answered   {} {decision:?}", unnumbered(call)).to_lowercase()
         }
         EventKind::TurnEnded(ended) => {
-            let reason = ended.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-            let result = ended.result.as_ref().map(|result| format!(", shown {result}")).unwrap_or_default();
-            let warnings: String = ended.warnings.iter().map(|warning| format!(", warned: {}", warning.text)).collect();
+            let reason = ended.reason().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let result = ended.result().map(|result| format!(", shown {result}")).unwrap_or_default();
+            let warnings: String =
+                ended.warnings().iter().map(|warning| format!(", warned: {}", warning.text)).collect();
             format!("end        {}{reason}{result}{warnings}", ended.outcome)
         }
         _ => return None,
