@@ -109,10 +109,15 @@ fn a_standing_approval_by_a_pattern_covers_no_file_that_decides_what_runs() {
     ] {
         let folder = Folder::with_script(&script);
         folder.run(&["run", "-c", "w", "go"]).exits(4);
-        let ran = folder.run(&["answer", "w", "c1", "--approve", "--always", "--like", like]);
+        folder
+            .run(&["answer", "w", "c1", "--approve", "--always", "--like", like])
+            .exits(0)
+            .says("not turnbuckle.toml");
+        let ran = folder.run(&["run", "-c", "w"]).exits(4);
         assert!(folder.path().join("b.txt").exists(), "{like}: {ran:?}");
         assert!(!folder.path().join(".mcp.json").exists(), "{like}: {ran:?}");
         folder.run(&["answer", "w", "c3", "--approve"]).exits(0);
+        folder.run(&["run", "-c", "w"]).exits(0);
         assert!(folder.path().join(".mcp.json").exists(), "{like}");
     }
 }

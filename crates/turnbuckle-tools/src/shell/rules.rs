@@ -218,12 +218,13 @@ fn guarded_names(tool: &str, arguments: &Value) -> Option<usize> {
 
 /// Whether a standing approval of these parts, which a call is like, may cover it: one of a guarded file must name it. Rules are judged by themselves.
 pub(crate) fn standing_covers(tool: &str, parts: &[ArgumentMatch], arguments: &Value) -> bool {
-    let is_named = |part: &ArgumentMatch| match &part.must {
-        MustBe::Equals(_) => matches!(part.pointer.as_str(), "" | "/path" | "/patch"),
-        MustBe::AllowedBy(_) => true,
-        _ => false,
-    };
-    guarded_names(tool, arguments) == Some(0) || parts.iter().any(is_named)
+    let is_by_rules = |part: &ArgumentMatch| matches!(part.must, MustBe::AllowedBy(_));
+    guarded_names(tool, arguments) == Some(0) || parts.iter().any(|part| names_files(part) || is_by_rules(part))
+}
+
+/// Whether a part of a standing approval says which files are changed.
+fn names_files(part: &ArgumentMatch) -> bool {
+    matches!(part.must, MustBe::Equals(_)) && matches!(part.pointer.as_str(), "" | "/path" | "/patch")
 }
 
 fn subject_of(tool: &str) -> Subject {

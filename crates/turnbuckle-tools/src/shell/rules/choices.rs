@@ -4,7 +4,7 @@ use serde_json::Value;
 use turnbuckle::store::{ArgumentMatch, MustBe};
 
 use super::address::host_of;
-use super::{Change, Rule, Subject, guarded_names, simple_commands, subject_of};
+use super::{Change, Rule, Subject, guarded_names, names_files, simple_commands, subject_of};
 
 /// Programs that only read and print, whatever their arguments are: they write no file, run nothing, and change nothing of the shell. Not here are, for
 /// an option of theirs: `sort` and `tree` (`-o`), `uniq` and `xxd` (a second file), `file` (`-C`), `date` and `hostname` (they set it), `rg` (`--pre`),
@@ -192,7 +192,7 @@ pub fn remark(tool: &str, offered: &[ArgumentMatch]) -> Option<String> {
             let what = "runs what is in the project, and other programs if its options name them";
             (!builds.is_empty()).then(|| format!("{}: {what}", builds.join(", ")))
         }
-        Subject::Path(Change::Contents) | Subject::Patch if !rules.is_empty() => Some(
+        Subject::Path(Change::Contents) | Subject::Patch if !offered.iter().any(names_files) => Some(
             "not turnbuckle.toml, .mcp.json, and what is in .turnbuckle, .claude and .git: only a rule that names them covers those"
                 .to_owned(),
         ),
