@@ -113,7 +113,13 @@ impl Tool for Fetch {
             turn.report_progress(format!("fetching from {}", url.host_str().unwrap_or_default()));
             let late = |_| client::FetchError::Late { limit: self.timeout };
             let fetched = tokio::time::timeout(self.timeout, self.client.get(url.clone()));
-            match fetched.await.map_err(late)?? {
+            let fetched = match fetched.await.map_err(late)? {
+                Err(refused) if refused.is_refusal() => {
+                    return Ok(Output::error(format!("nothing was fetched: {refused}")));
+                }
+                fetched => fetched?,
+            };
+            match fetched {
                 Fetched::Elsewhere { status, url } => Ok(Output::error(format!(
                     "[status {status}: it is at {url}, on another host; nothing was fetched from there. Call fetch with that address if it is wanted]"
                 ))),

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use turnbuckle::message::ToolCall;
+use turnbuckle::store::ArgumentMatch;
 use turnbuckle::tool::{Effect, Output, Preview, Reconcile, Spec, Tool};
 use turnbuckle::{BoxError, BoxFuture, Turn, TurnId};
 
@@ -157,6 +158,10 @@ impl Tool for FileTool {
 
     fn allowed_by(&self, rules: &[String], arguments: &Value) -> bool {
         rules::allow(rules, &self.spec.definition.name, arguments)
+    }
+
+    fn standing_covers(&self, parts: &[ArgumentMatch], arguments: &Value) -> bool {
+        rules::standing_covers(&self.spec.definition.name, parts, arguments)
     }
 
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {

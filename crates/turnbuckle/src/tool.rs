@@ -17,6 +17,7 @@ pub use crate::event::Executor;
 use crate::event::Question;
 use crate::message::{Content, Part, Text, ToolCall};
 pub use crate::model::Definition;
+use crate::store::ArgumentMatch;
 use crate::turn::Turn;
 
 /// Something a model can call.
@@ -36,6 +37,13 @@ pub trait Tool: Send + Sync + 'static {
     fn allowed_by(&self, rules: &[String], arguments: &Value) -> bool {
         let _ = (rules, arguments);
         false
+    }
+
+    /// Whether a standing approval of these parts may cover a call with these arguments, which are like them. A tool says no where an approval
+    /// must name what it is for: of a file that decides what runs, say, which nobody has in mind who approves all files of a folder.
+    fn standing_covers(&self, parts: &[ArgumentMatch], arguments: &Value) -> bool {
+        let _ = (parts, arguments);
+        true
     }
 
     /// Runs it. Called for server tools only; the arguments were in their normal form when the call was decided, and fit the

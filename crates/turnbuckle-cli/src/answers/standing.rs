@@ -5,7 +5,7 @@ use turnbuckle::event::Question;
 use turnbuckle::store::{ArgumentMatch, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Conversations, Scope};
 use turnbuckle_tools::Shell;
-use turnbuckle_tools::rules::Rule;
+use turnbuckle_tools::rules::{self, Rule};
 
 use super::{GivenAnswer, Like, refusal};
 use crate::Stopped;
@@ -31,6 +31,9 @@ pub(crate) async fn agree_on_standing(
     }
     let proposed = conversations.propose_standing(id, call, &always, scope).await.map_err(refused)?;
     output::say(&clean(&format!("always: {proposed}")));
+    if let Some(remark) = rules::remark(&proposed.tool, &proposed.arguments) {
+        output::say(&clean(&remark));
+    }
     // Where nobody can be asked, the option says it.
     if confirm::is_possible() && !confirm::ask("", "Store it?") {
         let problem = Problem::error("nothing was answered, and nothing is approved from now on");

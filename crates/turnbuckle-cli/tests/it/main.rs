@@ -52,6 +52,7 @@ mod resolving;
 mod sandbox;
 mod sandbox_bwrap;
 mod sandbox_own_folders;
+mod sandbox_repositories;
 mod schemas;
 mod screen;
 mod secrets;

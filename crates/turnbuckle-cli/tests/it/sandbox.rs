@@ -27,12 +27,12 @@ fn call(arguments: &serde_json::Value) -> String {
 }
 
 /// A project in which the model makes one call.
-struct Desk {
-    folder: Folder,
+pub(super) struct Desk {
+    pub(super) folder: Folder,
 }
 
 impl Desk {
-    fn new(command: &str, config: &str) -> Self {
+    pub(super) fn new(command: &str, config: &str) -> Self {
         Self { folder: Folder::with_config(&call(&json!({ "command": command })), &format!("{FREE}{config}")) }
     }
 
@@ -43,7 +43,7 @@ impl Desk {
     }
 
     /// Whether the command ended well, and what it wrote.
-    fn result(&self) -> (bool, String) {
+    pub(super) fn result(&self) -> (bool, String) {
         let mut command = self.folder.command(&["run", "--json", "go"]);
         command.env_remove("CARGO_HOME");
         let ran = Ran::of(command).exits(0);

@@ -88,3 +88,36 @@ fn processes_that_run_at_once_and_are_killed_use_a_standing_approval_as_often_as
     let third = folder.run(&["run", "-c", "another", "write it"]);
     third.exits(4);
 }
+
+#[test]
+fn a_standing_approval_by_a_pattern_covers_no_file_that_decides_what_runs() {
+    let write = |path: &str| serde_json::json!({ "path": path, "content": "x" });
+    let patch = |path: &str| serde_json::json!({ "patch": format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch\n") });
+    let calls = |tool: &str, of: &dyn Fn(&str) -> Value| {
+        let call = |(path, id): (&str, i32)| {
+            let call = serde_json::json!({ "id": format!("c{id}"), "name": tool, "arguments": of(path) });
+            serde_json::json!({ "tool_calls": [call] }).to_string()
+        };
+        let calls: Vec<String> = ["a.txt", "b.txt", ".mcp.json"].into_iter().zip(1..).map(call).collect();
+        format!("{}, {{ \"text\": \"done\" }}", calls.join(", "))
+    };
+    for (script, like) in [
+        (calls("write_file", &write), r#"{"path": "*", "content": "*"}"#),
+        (calls("write_file", &write), "write_file(**)"),
+        (calls("apply_patch", &patch), "apply_patch"),
+        (calls("apply_patch", &patch), r#"{"patch": "*"}"#),
+    ] {
+        let folder = Folder::with_script(&script);
+        folder.run(&["run", "-c", "w", "go"]).exits(4);
+        folder
+            .run(&["answer", "w", "c1", "--approve", "--always", "--like", like])
+            .exits(0)
+            .says("not turnbuckle.toml");
+        let ran = folder.run(&["run", "-c", "w"]).exits(4);
+        assert!(folder.path().join("b.txt").exists(), "{like}: {ran:?}");
+        assert!(!folder.path().join(".mcp.json").exists(), "{like}: {ran:?}");
+        folder.run(&["answer", "w", "c3", "--approve"]).exits(0);
+        folder.run(&["run", "-c", "w"]).exits(0);
+        assert!(folder.path().join(".mcp.json").exists(), "{like}");
+    }
+}

@@ -40,6 +40,13 @@ pub(super) enum FetchError {
     Downgrade,
 }
 
+impl FetchError {
+    /// Whether another try would end the same: what was asked for is not fetched.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Address(_) | Self::Redirects | Self::Redirect | Self::Downgrade)
+    }
+}
+
 /// What came back.
 pub(super) enum Fetched {
     Page(Page),

@@ -13,7 +13,12 @@
 //!
 //! A command is parsed and never matched as text. Each part of `a && b`, `a || b`, `a; b` and `a | b` must be allowed by a
 //! rule. What the parser does not know is allowed by no rule: variables, substitutions, patterns of file names, assignments,
-//! redirections to files, subshells, background jobs and the shell's own constructs. Such a call is asked about.
+//! redirections to files, subshells, background jobs, the shell's own constructs, and what changes the shell itself (`export`, `readonly`, `alias`).
+//! Such a call is asked about.
+//!
+//! Which files of the project decide what runs (`turnbuckle.toml`, `.mcp.json`, what is in `.turnbuckle`, `.claude` and every `.git`), a rule for a tool
+//! that changes files must say as they are: `write_file(.claude/*)`, `edit_file(.git/hooks/**)`. `write_file(**)`, `write_file` and `apply_patch` allow
+//! no change of them.
 //!
 //! A rule with `*` allows whatever arguments the program takes, also those that run other programs or write files
 //! (`find * -exec`, `git log --output=FILE`). The rule's author has to know the program.
@@ -27,10 +32,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
+use turnbuckle::store::{ArgumentMatch, MustBe};
 use wildmatch::WildMatchPattern;
 
+use super::sandbox::guarded_by;
+use crate::files::files_of_patch;
+
 pub(crate) use choices::allow;
-pub use choices::choices;
+pub use choices::{choices, remark};
 use line::STAR;
 pub use line::{Unparsed, simple_commands};
 
@@ -143,11 +152,18 @@ impl Rule {
                 }
                 return Some(found);
             }
-            Subject::Path => rules.into_iter().find(|rule| match &rule.pattern {
-                Pattern::Any => true,
-                Pattern::Path(pattern) => text("path").is_some_and(|path| pattern.matches(path)),
-                _ => false,
-            }),
+            Subject::Path(change) => {
+                let guarded = guarded_names(tool, arguments);
+                rules.into_iter().find(|rule| match (&rule.pattern, &guarded) {
+                    (Pattern::Any, guarded) => change == Change::None || *guarded == Some(0),
+                    (Pattern::Path(pattern), Some(count)) => {
+                        pattern.names_first(*count) && text("path").is_some_and(|path| pattern.matches(path))
+                    }
+                    _ => false,
+                })
+            }
+            // The name of the tool alone, which names no file.
+            Subject::Patch => rules.into_iter().find(|_| guarded_names(tool, arguments) == Some(0)),
             Subject::Host => rules.into_iter().find(|rule| match &rule.pattern {
                 Pattern::Any => text("url").is_some(),
                 Pattern::Host(pattern) => text("url").is_some_and(|url| pattern.matches(url)),
@@ -173,16 +189,51 @@ impl Rule {
 /// What of a call a pattern is compared with.
 enum Subject {
     Command,
-    Path,
+    Path(Change),
+    /// The paths in a patch. There are no patterns for them.
+    Patch,
     Host,
     Nothing,
+}
+
+/// Whether a tool changes the file at the path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    None,
+    Contents,
+}
+
+/// How many names of the files that a call changes a rule must have as they are: none, if no file is guarded. `None` if the files are not known.
+fn guarded_names(tool: &str, arguments: &Value) -> Option<usize> {
+    let text = |key: &str| arguments.get(key).and_then(Value::as_str);
+    match subject_of(tool) {
+        Subject::Path(Change::Contents) => text("path").map(|path| guarded_by(path).unwrap_or(0)),
+        Subject::Patch => {
+            let files = files_of_patch(text("patch")?)?;
+            Some(files.iter().filter_map(|file| guarded_by(&file.path)).max().unwrap_or(0))
+        }
+        _ => Some(0),
+    }
+}
+
+/// Whether a standing approval of these parts, which a call is like, may cover it: one of a guarded file must name it. Rules are judged by themselves.
+pub(crate) fn standing_covers(tool: &str, parts: &[ArgumentMatch], arguments: &Value) -> bool {
+    let is_by_rules = |part: &ArgumentMatch| matches!(part.must, MustBe::AllowedBy(_));
+    guarded_names(tool, arguments) == Some(0) || parts.iter().any(|part| names_files(part) || is_by_rules(part))
+}
+
+/// Whether a part of a standing approval says which files are changed.
+fn names_files(part: &ArgumentMatch) -> bool {
+    matches!(part.must, MustBe::Equals(_)) && matches!(part.pointer.as_str(), "" | "/path" | "/patch")
 }
 
 fn subject_of(tool: &str) -> Subject {
     match tool {
         "shell" => Subject::Command,
         "fetch" => Subject::Host,
-        "read_file" | "write_file" | "edit_file" | "list_files" | "search_files" => Subject::Path,
+        "read_file" | "list_files" | "search_files" => Subject::Path(Change::None),
+        "write_file" | "edit_file" => Subject::Path(Change::Contents),
+        "apply_patch" => Subject::Patch,
         _ => Subject::Nothing,
     }
 }
@@ -204,9 +255,9 @@ impl FromStr for Rule {
         let pattern = match (pattern, subject_of(tool)) {
             (None, _) => Pattern::Any,
             (Some(pattern), Subject::Command) => command_pattern(pattern)?,
-            (Some(pattern), Subject::Path) => Pattern::Path(path::PathPattern::new(pattern)?),
+            (Some(pattern), Subject::Path(_)) => Pattern::Path(path::PathPattern::new(pattern)?),
             (Some(pattern), Subject::Host) => Pattern::Host(address::HostPattern::new(pattern)?),
-            (Some(_), Subject::Nothing) => return Err(RuleError::NoPattern(tool.to_owned())),
+            (Some(_), Subject::Patch | Subject::Nothing) => return Err(RuleError::NoPattern(tool.to_owned())),
         };
         Ok(Self { tool: tool.to_owned(), pattern, text: trimmed.to_owned() })
     }

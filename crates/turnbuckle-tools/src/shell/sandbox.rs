@@ -12,12 +12,13 @@ mod paths;
 mod policy;
 mod private_tmp;
 mod reach;
+mod repositories;
 mod seen;
 mod support;
 
 pub(super) use blame::blame;
 pub(super) use confine::{Confinement, confine, enter_bubblewrap, probe_namespaces};
-pub(super) use guarded::{Guarded, GuardedLook, make_missing};
+pub(super) use guarded::{Guarded, GuardedLook, guarded_by, make_missing};
 pub use guarded_names::GuardedNames;
 pub(super) use own_folders::OwnFolders;
 pub use policy::{Network, Policy};

@@ -157,6 +157,26 @@ async fn a_redirect_is_followed_on_the_same_host_only() {
 }
 
 #[tokio::test]
+async fn what_another_try_cannot_change_is_a_result_and_no_failure_of_the_tool() {
+    let server = Server::start(|path, stream| match path {
+        "/file" => send(stream, "302 Found\r\nlocation: file:///etc/passwd", b""),
+        _ => send(stream, "302 Found\r\nlocation: /loop", b""),
+    });
+    for (options, path) in
+        [(FetchOptions::default(), "/"), (server.permitted(), "/loop"), (server.permitted(), "/file")]
+    {
+        let (ok, text) = fetched(options, &server.url(path)).await;
+        assert!(!ok && text.starts_with("nothing was fetched: "), "{path}: {text}");
+    }
+    // That nobody answered may be otherwise the next time: such a call is tried again by `retry`.
+    let gone = Server::start(|_, stream| {
+        let _closed = stream.shutdown(std::net::Shutdown::Both);
+    });
+    let (ok, text) = fetched(gone.permitted(), &gone.url("/")).await;
+    assert!(!ok && text.starts_with("the tool failed: "), "{text}");
+}
+
+#[tokio::test]
 async fn an_endless_page_is_cut_and_a_silent_server_is_not_waited_for() {
     let server = Server::start(|path, stream| match path {
         "/endless" => {

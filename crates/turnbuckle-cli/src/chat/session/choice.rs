@@ -1,7 +1,10 @@
 //! Which standing approval is made of a call: some are offered, from narrow to broad, and each is shown as it would be stored.
 
+use std::collections::BTreeSet;
+
 use turnbuckle::projection::Pending;
 use turnbuckle::store::{Answer, StandingApproval};
+use turnbuckle_tools::rules;
 
 use super::super::keys::Key;
 use super::super::question;
@@ -63,6 +66,11 @@ impl Session {
         for (approval, number) in offered.iter().zip(1..) {
             let label = if number == 1 { "always" } else { "" };
             self.view.say(label, Tone::Hook, &format!("{number} {approval}"));
+        }
+        let remarks: BTreeSet<String> =
+            offered.iter().filter_map(|approval| rules::remark(&approval.tool, &approval.arguments)).collect();
+        for remark in remarks {
+            self.view.say("", Tone::Dim, &remark);
         }
         if let Some(choice) = Choice::of(offered) {
             self.mode = Mode::Always(choice);

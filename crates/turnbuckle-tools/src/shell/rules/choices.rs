@@ -1,63 +1,82 @@
 //! Which standing approvals make sense for a call, from narrow to broad.
 
 use serde_json::Value;
-use turnbuckle::store::ArgumentMatch;
+use turnbuckle::store::{ArgumentMatch, MustBe};
 
 use super::address::host_of;
-use super::{Rule, Subject, simple_commands, subject_of};
+use super::{Change, Rule, Subject, guarded_names, names_files, simple_commands, subject_of};
 
-/// Programs that run what they are given: after their name, `*` would allow every program.
-const RUNS_OTHERS: [&str; 46] = [
-    ".", "ash", "awk", "bash", "builtin", "bun", "chroot", "command", "csh", "dash", "deno", "doas", "env", "eval",
-    "exec", "find", "fish", "flock", "gawk", "gdb", "ionice", "ksh", "lua", "make", "nice", "node", "nohup", "npx",
-    "parallel", "perl", "php", "ruby", "script", "setsid", "sh", "source", "ssh", "stdbuf", "strace", "su", "sudo",
-    "tcsh", "time", "timeout", "xargs", "zsh",
+/// Programs that only read and print, whatever their arguments are: they write no file, run nothing, and change nothing of the shell. Not here are, for
+/// an option of theirs: `sort` and `tree` (`-o`), `uniq` and `xxd` (a second file), `file` (`-C`), `date` and `hostname` (they set it), `rg` (`--pre`),
+/// `sed`, `awk`, `find` and `tar`.
+const READ_ONLY: [&str; 42] = [
+    "basename",
+    "cat",
+    "cksum",
+    "cmp",
+    "comm",
+    "cut",
+    "df",
+    "diff",
+    "dirname",
+    "du",
+    "echo",
+    "egrep",
+    "expand",
+    "false",
+    "fgrep",
+    "fold",
+    "grep",
+    "head",
+    "id",
+    "jq",
+    "ls",
+    "md5sum",
+    "nl",
+    "od",
+    "paste",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rev",
+    "seq",
+    "sha1sum",
+    "sha256sum",
+    "sha512sum",
+    "sleep",
+    "stat",
+    "tac",
+    "tail",
+    "tr",
+    "true",
+    "uname",
+    "wc",
+    "whoami",
 ];
 
-/// Commands that change the shell itself: the same words again, and nothing else.
-const OF_THE_SHELL: [&str; 12] =
-    ["alias", "cd", "export", "hash", "popd", "pushd", "read", "set", "shift", "trap", "umask", "unset"];
+/// The same of `git`. Not here is what takes options of `git diff`: `--output` writes a file.
+const READ_ONLY_OF_GIT: [&str; 7] =
+    ["cat-file", "describe", "ls-files", "ls-tree", "merge-base", "rev-parse", "status"];
 
-/// Programs whose second word says what they do.
-const WITH_SUBCOMMANDS: [&str; 34] = [
-    "apt",
-    "apt-get",
-    "brew",
-    "bundle",
-    "cargo",
-    "composer",
-    "conda",
-    "deno",
-    "docker",
-    "dotnet",
-    "gh",
-    "git",
-    "go",
-    "gradle",
-    "helm",
-    "hg",
-    "just",
-    "kubectl",
-    "mix",
-    "mvn",
-    "npm",
-    "pip",
-    "pip3",
-    "pnpm",
-    "podman",
-    "poetry",
-    "rustup",
-    "swift",
-    "systemctl",
-    "terraform",
-    "turnbuckle",
-    "uv",
-    "yarn",
-    "zig",
+/// Programs, and subcommands of them, that build and test the project. They run what is in it, and their options can name other programs, which
+/// [`remark`] says.
+const BUILDS: [(&str, &[&str]); 12] = [
+    ("cargo", &["bench", "build", "check", "clippy", "doc", "fmt", "test"]),
+    ("dotnet", &["build", "test"]),
+    ("go", &["build", "test", "vet"]),
+    ("gradle", &["build", "check", "test"]),
+    ("mix", &["compile", "test"]),
+    ("mvn", &["compile", "package", "test", "verify"]),
+    ("npm", &["test"]),
+    ("pnpm", &["test"]),
+    ("pytest", &[]),
+    ("swift", &["build", "test"]),
+    ("yarn", &["test"]),
+    ("zig", &["build", "test"]),
 ];
 
-/// Subcommands that run what the word behind them names.
-const RUNS_NAMED: [&str; 6] = ["dlx", "exec", "run", "run-script", "tool", "x"];
+/// Programs whose `run NAME` runs a script of the project's own.
+const WITH_SCRIPTS: [&str; 2] = ["npm", "pnpm"];
 
 /// What a standing approval made of this call may cover, from narrow to broad. The first is always there: the same arguments, or for a
 /// change of a file the same file. Each covers the call itself. Paths are in their normal form.
@@ -77,13 +96,19 @@ pub fn choices(tool: &str, arguments: &Value) -> Vec<Vec<ArgumentMatch>> {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str);
     let (first, rules) = match subject_of(tool) {
         Subject::Command => (same, text("command").and_then(of_command).into_iter().collect()),
-        Subject::Path => match text("path") {
+        Subject::Path(_) => match text("path") {
+            // Beside a file that decides what runs lie others that do.
+            Some(path) if guarded_names(tool, arguments) != Some(0) => {
+                (vec![ArgumentMatch::equals("/path", path.into())], Vec::new())
+            }
             Some(path) => (vec![ArgumentMatch::equals("/path", path.into())], of_path(tool, path)),
             None => (same, Vec::new()),
         },
         Subject::Host => {
             (same, text("url").and_then(host_of).map(|host| vec![format!("{tool}({host})")]).into_iter().collect())
         }
+        // The rule without a pattern: any patch, but for what no rule without a name allows.
+        Subject::Patch => (same, vec![vec![tool.to_owned()]]),
         // Whatever it is called with: no rule says less.
         Subject::Nothing => return vec![same, Vec::new()],
     };
@@ -98,7 +123,13 @@ fn of_command(line: &str) -> Option<Vec<String>> {
     let mut rules: Vec<String> = Vec::new();
     let mut is_open = false;
     for words in &commands {
-        let (kept, has_rest) = kept(words)?;
+        // What is not known by name is not kept exactly either: a rule that is open might give it something else to read.
+        let kept = match &**words {
+            // The same folder, and nothing else.
+            [program, ..] if program == "cd" => words.len(),
+            words => open_after(words)?,
+        };
+        let has_rest = words.first().is_some_and(|program| program != "cd");
         is_open |= has_rest;
         let words: Vec<String> = words.iter().take(kept).map(|word| quoted(word)).collect();
         let rule = format!("shell({}{})", words.join(" "), if has_rest { " *" } else { "" });
@@ -109,31 +140,64 @@ fn of_command(line: &str) -> Option<Vec<String>> {
     is_open.then_some(rules)
 }
 
-/// How many words of a command stay the same, and whether others may follow. `None` if nobody can say what would run then.
-fn kept(words: &[String]) -> Option<(usize, bool)> {
-    let program = words.first()?;
-    let is = |list: &[&str]| list.contains(&program.as_str());
-    // `python3.12 -c`, `/usr/bin/env`: by another name or path they are the same.
-    let name = program.rsplit('/').next().unwrap_or(program);
-    if RUNS_OTHERS.contains(&name) || name.starts_with("python") || name.starts_with("pypy") {
-        return None;
+/// Behind how many words of a command anything may follow. `None` if it is not known what would happen then.
+fn open_after(words: &[String]) -> Option<usize> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match &*words {
+        [program, ..] if READ_ONLY.contains(program) => Some(1),
+        ["git", subcommand, ..] if READ_ONLY_OF_GIT.contains(subcommand) => Some(2),
+        words => build_of(words),
     }
-    if is(&OF_THE_SHELL) {
-        return Some((words.len(), false));
-    }
-    if !WITH_SUBCOMMANDS.contains(&name) {
-        return Some((1, true));
-    }
-    // Behind an option before the subcommand (`git -c alias.x=…`) anything could stand.
-    let is_plain = |word: &&String| {
+}
+
+/// How many words of a command say that it builds or tests the project.
+fn build_of(words: &[&str]) -> Option<usize> {
+    // Behind an option before the name (`npm run --prefix x y`) anything could stand.
+    let is_plain = |word: &str| {
         word.starts_with(|sign: char| sign.is_ascii_alphanumeric())
             && word.chars().all(|sign| sign.is_ascii_alphanumeric() || "-_:.".contains(sign))
     };
-    let subcommand = words.get(1).filter(is_plain)?;
-    if !RUNS_NAMED.contains(&subcommand.as_str()) || name == "cargo" {
-        return Some((2, true));
+    match words {
+        [program, "run", script, ..] if WITH_SCRIPTS.contains(program) && is_plain(script) => Some(3),
+        [program, rest @ ..] => {
+            let (_, subcommands) = BUILDS.iter().find(|(build, _)| build == program)?;
+            match rest.first() {
+                _ if subcommands.is_empty() => Some(1),
+                Some(subcommand) if subcommands.contains(subcommand) => Some(2),
+                _ => None,
+            }
+        }
+        [] => None,
     }
-    words.get(2).filter(is_plain).map(|_| (3, true))
+}
+
+/// What a person should know who is offered a standing approval of a tool's calls, beside the rules themselves.
+pub fn remark(tool: &str, offered: &[ArgumentMatch]) -> Option<String> {
+    let rules: Vec<&String> = offered
+        .iter()
+        .filter_map(|part| match &part.must {
+            MustBe::AllowedBy(rules) => Some(rules),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    match subject_of(tool) {
+        Subject::Command => {
+            let builds = rules.iter().filter_map(|rule| {
+                let pattern = rule.strip_prefix("shell(")?.strip_suffix(" *)")?;
+                let words: Vec<&str> = pattern.split(' ').collect();
+                build_of(&words).map(|_| pattern)
+            });
+            let builds: Vec<&str> = builds.collect();
+            let what = "runs what is in the project, and other programs if its options name them";
+            (!builds.is_empty()).then(|| format!("{}: {what}", builds.join(", ")))
+        }
+        Subject::Path(Change::Contents) | Subject::Patch if !offered.iter().any(names_files) => Some(
+            "not turnbuckle.toml, .mcp.json, and what is in .turnbuckle, .claude and .git: only a rule that names them covers those"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 /// A word as a rule has it: quoted if a sign in it would mean something else.
@@ -187,7 +251,7 @@ mod tests {
     fn a_command_is_offered_as_the_rule_that_says_what_runs() {
         assert_eq!(rules_of("cargo test -p core"), ["shell(cargo test *)"]);
         assert_eq!(rules_of("ls -l src | head -5"), ["shell(ls *)", "shell(head *)"]);
-        assert_eq!(rules_of("cd 'my src' && git diff"), ["shell(cd 'my src')", "shell(git diff *)"]);
+        assert_eq!(rules_of("cd 'my src' && git status"), ["shell(cd 'my src')", "shell(git status *)"]);
         assert_eq!(rules_of("npm run build"), ["shell(npm run build *)"]);
     }
 
@@ -208,6 +272,47 @@ mod tests {
             "ls && sh x",
             "make",
             "cd src",
+            "poetry run sh x",
+            "uv run python x.py",
+            "uv tool run x",
+            "npm exec sh x",
+            "npm run --prefix x y",
+            "npm --prefix x run y",
+            "conda run sh x",
+            "docker exec web ls",
+            "yarn node x.js",
+            "cargo run",
+            "cargo --config x test",
+            "busybox ls",
+            "mawk 1",
+            "watch ls",
+            "unshare ls",
+            "taskset 1 ls",
+            "chrt 1 ls",
+            "pkexec ls",
+            "entr ls",
+            "tclsh x",
+            "Rscript x",
+            "git bisect run x",
+            "git submodule foreach x",
+            "git grep x",
+            "git log",
+            "git diff",
+            "ed x",
+            "vim x",
+            "rsync a b",
+            "sed s/a/b/ x",
+            "tar -xf x",
+            "rg x",
+            "sort x",
+            "uniq x",
+            "date",
+            "printf x",
+            "test -f x",
+            "readonly X=1 && ls -l",
+            "enable x && ls",
+            "./ls",
+            "/bin/ls",
         ];
         for command in commands {
             assert_eq!(rules_of(command), Vec::<String>::new(), "{command}");
@@ -215,8 +320,18 @@ mod tests {
     }
 
     #[test]
+    fn an_offer_that_runs_what_is_in_the_project_says_so() {
+        let remark_of = |command: &str| remark("shell", &[ArgumentMatch::allowed_by(rules_of(command))]);
+        let said = remark_of("cd src && cargo test -p core | head -5 && npm run build").unwrap();
+        assert!(said.starts_with("cargo test, npm run build: runs what is in the project"), "{said}");
+        assert!(remark_of("pytest -q").is_some());
+        assert_eq!(remark_of("git status && ls"), None);
+        assert_eq!(remark("shell", &[ArgumentMatch::equals("", json!({ "command": "cargo test *" }))]), None);
+    }
+
+    #[test]
     fn what_is_offered_for_a_command_allows_none_of_the_tricks_and_every_offer_covers_its_call() {
-        let harmless = ["git status", "git log -1", "cargo test", "ls -l", "grep -n x src"];
+        let harmless = ["git status", "git ls-files -m", "cargo test", "ls -l", "grep -n x src"];
         for command in harmless {
             let rules = rules_of(command);
             for trick in TRICKS.iter().filter(|trick| simple_commands(trick).is_err()) {
@@ -243,6 +358,48 @@ mod tests {
         assert_eq!(path("a.txt"), ["what write_file(*) allows", "what write_file(**) allows"]);
         assert_eq!(path("s*c/b.rs"), ["what write_file(**) allows"]);
         assert_eq!(path("../b.rs"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn no_offer_covers_a_file_that_decides_what_runs() {
+        let guarded = [
+            "turnbuckle.toml",
+            "Turnbuckle.TOML",
+            ".mcp.json",
+            ".claude/settings.json",
+            ".git/config",
+            ".git/hooks/pre-commit",
+            ".git/modules/sub/config",
+            ".git/info/exclude",
+            "sub/.git",
+            "a/b/.git/config",
+        ];
+        let calls = |path: &str| {
+            let patch = format!("*** Begin Patch\n*** Add File: x\n+a\n*** Add File: {path}\n+b\n*** End Patch\n");
+            [
+                ("write_file", json!({ "path": path, "content": "x" })),
+                ("edit_file", json!({ "path": path, "edits": [] })),
+                ("apply_patch", json!({ "patch": patch })),
+            ]
+        };
+        for (tool, arguments) in calls("README.md").into_iter().chain(calls("src/a.rs")) {
+            let offered = choices(tool, &arguments);
+            assert!(offered.len() > 1, "{tool}");
+            for parts in offered {
+                let is_rule = parts.iter().any(|part| matches!(part.must, MustBe::AllowedBy(_)));
+                assert_eq!(remark(tool, &parts).is_some(), is_rule, "{tool}");
+                for path in guarded {
+                    for (other, changed) in calls(path).into_iter().filter(|(other, _)| *other == tool) {
+                        let covers = parts.iter().all(|part| match &part.must {
+                            MustBe::AllowedBy(rules) => allow(rules, other, &changed),
+                            _ => part.covers(&changed),
+                        });
+                        assert!(!covers, "{parts:?} covers {other} {path}");
+                        assert_eq!(choices(other, &changed).len(), 1, "{other} {path}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

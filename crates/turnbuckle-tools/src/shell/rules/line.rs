@@ -16,6 +16,9 @@ pub enum Unparsed {
     /// `NAME=value` before a command.
     #[error("it sets a variable")]
     Assignment,
+    /// `export`, `alias`, `enable`, `trap` and others: what follows could be another program than the one that is named.
+    #[error("it changes how the shell runs what follows")]
+    ShellState,
     /// `&` at the end of a command.
     #[error("it runs something in the background")]
     Background,
@@ -62,6 +65,61 @@ const RESERVED: [&str; 24] = [
     "until",
     "while",
 ];
+
+/// Commands of some shell that set variables, aliases, functions or traps, or run a text as a command: behind them `ls` may be any program.
+const CHANGES_SHELL: [&str; 36] = [
+    ".",
+    "alias",
+    "bind",
+    "builtin",
+    "compgen",
+    "complete",
+    "compopt",
+    "declare",
+    "enable",
+    "eval",
+    "export",
+    "fc",
+    "float",
+    "getopts",
+    "hash",
+    "history",
+    "integer",
+    "let",
+    "local",
+    "mapfile",
+    "nameref",
+    "print",
+    "read",
+    "readarray",
+    "readonly",
+    "set",
+    "setopt",
+    "shift",
+    "shopt",
+    "source",
+    "trap",
+    "typeset",
+    "unalias",
+    "unset",
+    "unsetopt",
+    "vared",
+];
+
+/// Whether a command changes the shell itself.
+fn changes_shell(words: &[String]) -> bool {
+    let Some((program, rest)) = words.split_first() else { return false };
+    let first = rest.first().map_or("", String::as_str);
+    match program.as_str() {
+        // It only says what the name stands for.
+        "command" => !matches!(first, "-v" | "-V"),
+        // These set a variable, or run what is in the name of one.
+        "printf" => first.starts_with("-v"),
+        "test" => rest.iter().any(|word| word == "-v" || word == "-R"),
+        "wait" => rest.iter().any(|word| word.starts_with('-') && word.contains('p')),
+        program => CHANGES_SHELL.contains(&program),
+    }
+}
 
 /// The simple commands of a line, as the words that each program would get. Words are as the shell makes them: without quotes.
 ///
@@ -190,6 +248,9 @@ impl<'a> Reader<'a> {
         finish(&mut word, &mut words)?;
         if words.is_empty() && redirects {
             return Err(Unparsed::Redirection);
+        }
+        if changes_shell(&words) {
+            return Err(Unparsed::ShellState);
         }
         Ok((words, end))
     }

@@ -12,6 +12,8 @@ pub(super) struct PathPattern(Vec<Name>);
 enum Name {
     /// `**`: any number of names, also none.
     Any,
+    /// It stands in the pattern as it is.
+    Same(String),
     One(WildMatch),
 }
 
@@ -23,9 +25,15 @@ impl PathPattern {
             "**" => Ok(Name::Any),
             // Within a name `**` would look as if it crossed folders, and `?` is a sign of the matcher alone.
             name if name.contains("**") || name.contains('?') => Err(refused()),
+            name if !name.contains('*') => Ok(Name::Same(name.to_owned())),
             name => Ok(Name::One(WildMatch::new(name))),
         };
         Ok(Self(pattern.split('/').map(name).collect::<Result<_, _>>()?))
+    }
+
+    /// Whether the first names of the paths that match stand in the pattern as they are.
+    pub(super) fn names_first(&self, count: usize) -> bool {
+        self.0.get(..count).is_some_and(|names| names.iter().all(|name| matches!(name, Name::Same(_))))
     }
 
     /// Whether a path in its normal form matches. One that is not in normal form does not.
@@ -45,6 +53,7 @@ fn matches(pattern: &[Name], names: &[&str]) -> bool {
             (rest.is_empty() && !names.is_empty())
                 || (!rest.is_empty() && (0..=names.len()).any(|skipped| matches(rest, &names[skipped..])))
         }
+        ([Name::Same(same), rest @ ..], [name, names @ ..]) => same == name && matches(rest, names),
         ([Name::One(one), rest @ ..], [name, names @ ..]) => one.matches(name) && matches(rest, names),
         _ => false,
     }

@@ -240,6 +240,47 @@ fn a_quoted_or_escaped_star_of_a_rule_is_the_sign_itself() {
 }
 
 #[test]
+fn what_changes_the_shell_itself_is_allowed_by_no_rule() {
+    let rules = rules(&["shell", "shell(*)", "shell(printf *)", "shell(ls *)"]);
+    for command in [
+        "readonly PATH=./evil && ls -l",
+        "readonly 'PATH=./evil' && ls -l",
+        "'readonly' PATH=./evil && ls -l",
+        "declare PATH=./evil; ls",
+        "local PATH=./evil; ls",
+        "typeset PATH=./evil; ls",
+        "export PATH=./evil; ls",
+        "getopts a PATH ./evil; ls",
+        "enable -f ./evil.so ls; ls",
+        "alias ls=./evil; ls",
+        "hash -p ./evil ls; ls",
+        "trap ./evil EXIT; ls",
+        "set -a; ls",
+        "unset 'a[b]'",
+        "read PATH; ls",
+        "mapfile -C ./evil; ls",
+        "eval PATH=./evil; ls",
+        ". ./evil; ls",
+        "source ./evil; ls",
+        "command export PATH=./evil; ls",
+        "builtin export PATH=./evil; ls",
+        "printf -v PATH ./evil; ls",
+        "printf -vPATH ./evil; ls",
+        "test x -o -v 'a[b]'",
+        "wait -np PATH; ls",
+    ] {
+        assert!(!allows(&rules, command), "{command}");
+    }
+    for command in ["cd src && ls", "command -v ls", "printf '%s' -v", "test -f x", "wait"] {
+        assert!(allows(&rules, command), "{command}");
+    }
+    for rule in ["shell(readonly *)", "shell(enable *)", "shell(trap * EXIT)", "shell(export X=1)"] {
+        let error = rule.parse::<Rule>().unwrap_err();
+        assert!(matches!(error, RuleError::Command { source: Unparsed::ShellState, .. }), "{rule}: {error}");
+    }
+}
+
+#[test]
 fn arguments_that_no_rule_is_about_are_not_allowed_by_one() {
     let rules = rules(&["shell"]);
     assert!(Rule::allow(&rules, "shell", &json!({ "command": "ls", "timeout": 5 })));
@@ -261,6 +302,41 @@ fn paths_match_name_by_name() {
     assert!(allows("write_file(docs/*.md)", "docs/a.md") && !allows("write_file(docs/*.md)", "docs/a/b.md"));
     assert!(allows("write_file(**/*.md)", "a.md") && allows("write_file(**/*.md)", "a/b/c.md"));
     assert!(allows("write_file", "anything") && !Rule::allow(&rules(&["write_file"]), "edit_file", &json!({})));
+}
+
+#[test]
+fn a_file_that_decides_what_runs_is_allowed_only_by_a_rule_that_names_it() {
+    let allows = |rule: &str, path: &str| {
+        let (tool, _) = rule.split_once('(').unwrap_or((rule, ""));
+        Rule::allow(&rules(&[rule]), tool, &json!({ "path": path }))
+    };
+    for rule in ["write_file", "edit_file", "write_file(**)", "write_file(**/*)", "write_file(*)", "write_file(.c*/**)"]
+    {
+        for path in
+            ["turnbuckle.toml", ".mcp.json", ".MCP.json", ".claude/a", ".git/hooks/a", "sub/.git", "a/.git/config"]
+        {
+            assert!(!allows(rule, path), "{rule} {path}");
+        }
+    }
+    for (rule, path) in [
+        ("write_file(turnbuckle.toml)", "turnbuckle.toml"),
+        ("write_file(.claude/**)", ".claude/agents/a.md"),
+        ("edit_file(.git/hooks/*)", ".git/hooks/pre-commit"),
+        ("write_file(sub/.git)", "sub/.git"),
+        ("write_file(**)", "docs/turnbuckle.toml"),
+        ("write_file(**)", ".gitignore"),
+        ("read_file(**)", "turnbuckle.toml"),
+        ("read_file", ".mcp.json"),
+    ] {
+        assert!(allows(rule, path), "{rule} {path}");
+    }
+    for (rule, path) in [("write_file(.git/**)", ".git/config"), ("write_file(*/.git/config)", "a/.git/config")] {
+        assert!(!allows(rule, path), "{rule} {path}");
+    }
+    let standing =
+        |parts: &[ArgumentMatch]| standing_covers("write_file", parts, &json!({ "path": "turnbuckle.toml" }));
+    assert!(!standing(&[]) && !standing(&[ArgumentMatch::like("/path", "*.toml")]));
+    assert!(standing(&[ArgumentMatch::equals("/path", "turnbuckle.toml".into())]));
 }
 
 #[test]

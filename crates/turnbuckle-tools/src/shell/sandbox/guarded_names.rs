@@ -60,8 +60,8 @@ impl GuardedNames {
     }
 
     /// A command has ended. Remembers which were missing, but those that were reported meanwhile.
-    pub(in crate::shell) fn note(&self, mut missing: BTreeSet<String>, reported: &[&str]) {
-        missing.retain(|name| !reported.contains(&name.as_str()));
+    pub(in crate::shell) fn note(&self, mut missing: BTreeSet<String>, reported: &[String]) {
+        missing.retain(|name| !reported.contains(name));
         if missing != self.noted() {
             self.remember(missing);
         }
@@ -160,7 +160,7 @@ mod tests {
         // Made between the two looks.
         fs::write(folder.path().join(".mcp.json"), "{}").unwrap();
         fs::create_dir(folder.path().join(".claude")).unwrap();
-        names.note(missing, &[".claude"]);
+        names.note(missing, &[".claude".to_owned()]);
         assert_eq!(names.appeared(), [".mcp.json"]);
     }
 

@@ -108,6 +108,10 @@ impl Tool for WatchedTool {
         self.tool.allowed_by(rules, arguments)
     }
 
+    fn standing_covers(&self, parts: &[crate::store::ArgumentMatch], arguments: &serde_json::Value) -> bool {
+        self.tool.standing_covers(parts, arguments)
+    }
+
     fn always_ask(&self, arguments: &serde_json::Value) -> Option<crate::message::Text> {
         self.tool.always_ask(arguments)
     }

@@ -49,7 +49,11 @@ impl CallReview<'_> {
             let is_close = approval.is_exact() || approval.is_by_rules();
             let is_too_open = compiled.tool.spec().standing_exact && !is_close;
             let allowed_by = |rules: &[String]| compiled.tool.allowed_by(rules, &call.arguments);
-            if is_too_open || !approval.covers(request, &allowed_by) {
+            let covers = || {
+                approval.covers(request, &allowed_by)
+                    && compiled.tool.standing_covers(&approval.arguments, &call.arguments)
+            };
+            if is_too_open || !covers() {
                 continue;
             }
             let may_approve = match &rule {
