@@ -5,6 +5,7 @@ mod choice;
 mod console;
 mod elicited;
 mod input;
+mod leaving;
 mod outcomes;
 mod slash;
 mod unseen;
@@ -44,18 +45,14 @@ use crate::mcp::{Asked, ServerLine};
 use crate::output::Output;
 use crate::problem::with_causes;
 use crate::run::{Ready, ResolveHints, for_others, refused};
-use crate::show::{Tone, clean};
-use crate::signals::{Heard, Signals};
+use crate::show::Tone;
+use crate::signals::Heard;
 use answers::Mode;
 pub(super) use console::Console;
 use elicited::{Elicited, withdrawn};
 use unseen::Cut;
 use waiting::{LOOK_EVERY, at, follow_others, listed, next_line, next_resize};
 
-/// How long background hooks are waited for when the person leaves. What is left then stays in the outbox.
-const BACKGROUND: Duration = Duration::from_secs(10);
-/// How long a cancelled turn may take to write its end when the user leaves at once.
-const CLOSING: Duration = Duration::from_secs(1);
 /// What a person is told whose command another process carries out.
 const ELSEWHERE: &str = "another process has this conversation and carries it on; what it writes is shown here";
 
@@ -132,6 +129,7 @@ pub(super) async fn chat(
         handed_over: Vec::new(),
         interrupted: false,
         unwanted: 0,
+        cancelling: false,
         leaving: None,
         model: ready.model.clone(),
         taken_up: TakenUp::default(),
@@ -205,6 +203,8 @@ struct Session {
     interrupted: bool,
     /// Queued messages that Ctrl-C cancelled, and whose turns are still to come.
     unwanted: usize,
+    /// Whether a cancellation was submitted and the turn has not ended yet.
+    cancelling: bool,
     /// The person wants to go, as soon as the turn rests.
     leaving: Option<Leave>,
     /// The model's name, as given.
@@ -244,7 +244,7 @@ impl Session {
         let leave = loop {
             self.ask();
             self.draw_footer();
-            if let Some(leave) = self.leaving.clone().filter(|_| self.rests()) {
+            if let Some(leave) = self.leaving.clone().filter(|_| self.is_done()) {
                 break leave;
             }
             let frame = self.view.next_frame();
@@ -253,7 +253,7 @@ impl Session {
                 heard = console.signals.next() => if let Some(exit) = self.heard(heard) { break Leave::Exit(exit) },
                 () = &mut broken, if !gone => {
                     gone = true;
-                    self.heard(Heard::Leave);
+                    if let Some(exit) = self.heard(Heard::Leave) { break Leave::Exit(exit) }
                 }
                 bytes = console.terminal.bytes.recv(), if self.leaving.is_none() => match bytes {
                     Some(bytes) => {
@@ -389,7 +389,7 @@ impl Session {
         self.projection.apply(&told);
         if matches!(told.item, FeedItem::Live(LiveEvent::TurnStarted { .. })) && self.unwanted > 0 {
             self.unwanted -= 1;
-            self.submit(Command::Cancel);
+            self.cancel();
         }
         if let FeedItem::Log(event) = &told.item {
             match &event.kind {
@@ -406,6 +406,7 @@ impl Session {
                     }
                     self.answered.clear();
                     self.handed_over.clear();
+                    self.cancelling = false;
                     // Ctrl-C again leaves, also when the turn that it cancelled is over.
                     self.interrupted &= ended.outcome == Outcome::Cancelled;
                     // Another process ended the turn that waited here, and sends no change of state.
@@ -439,42 +440,5 @@ impl Session {
                 self.view.sent.clear();
             }
         }
-    }
-
-    /// Ends the session. The caller restores the terminal.
-    async fn leave(mut self, leave: Leave, signals: &mut Signals) -> (Leave, Output) {
-        let ended = async {
-            while !self.rests() {
-                let told = self.tail.next().await;
-                self.told(told).await;
-            }
-        };
-        // What is not done by then stays in the store, for the next process that resumes the conversation.
-        let _ = tokio::time::timeout(CLOSING, ended).await;
-        self.view.remove_footer();
-        let (id, options) = (&self.id, &self.hints.options);
-        let mut words = String::new();
-        if self.hints.durable && !self.projection.events.is_empty() {
-            // If it cannot be asked, the commands are printed: they say what is wrong.
-            let left = self.conversations.left_turn(&self.id, self.scope.clone()).await.ok().flatten();
-            for pending in self.projection.pending.values() {
-                let what_to_do = match &left {
-                    Some(left) => format!("{left}; {}", self.hints.after_left(left)),
-                    None => self.hints.what_to_do(pending),
-                };
-                words += &format!("It waits: {what_to_do}\n");
-            }
-            if matches!(leave, Leave::Exit(_)) {
-                words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
-            }
-        }
-        self.view.output.out(clean(&words));
-        if matches!(leave, Leave::Exit(_)) {
-            tokio::select! {
-                () = self.conversations.drain(BACKGROUND) => {}
-                _ = signals.next() => {}
-            }
-        }
-        (leave, self.view.output)
     }
 }

@@ -65,6 +65,7 @@ mod standing;
 mod sub_agents;
 mod surviving;
 mod tmux;
+mod tmux_leaving;
 mod tmux_pane;
 mod tmux_questions;
 mod trust;

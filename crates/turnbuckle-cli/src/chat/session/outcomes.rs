@@ -66,6 +66,11 @@ impl Session {
             CommandOutcome::Recorded(left) => {
                 return self.view.say("notice", Tone::Hook, &format!("the answer is recorded: {left}"));
             }
+            CommandOutcome::NotCancelled(problem) => {
+                self.cancelling = false;
+                let Some(problem) = problem else { return };
+                problem
+            }
             CommandOutcome::Failed(problem) => problem,
             CommandOutcome::Remote => {
                 self.view.sent.clear();
