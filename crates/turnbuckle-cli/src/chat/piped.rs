@@ -17,7 +17,7 @@ use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::problem::Problem;
 use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
-use crate::show::{INDENT, clean};
+use crate::show::{INDENT, asked_text, clean, diff_text, terminal_width};
 
 const HELP: &str = "\
 A line is a message. What a turn asks is answered by the next line: y approves, n refuses, any other text refuses with that reason.
@@ -196,12 +196,13 @@ impl Piped {
         let Some(asked) = self.pending.first() else { return };
         let preview = preview(&self.watch.conversations, asked).await;
         let beside = if matches!(preview, Some(Ok(_))) { Beside::Diff } else { Beside::Nothing };
+        let room = terminal_width(&io::stderr()).map(|width| width - INDENT);
         let mut text = String::new();
         for line in question::whole(asked, beside) {
-            text += &laid_out(line.label, &line.text);
+            text += &laid_out(line.label, &asked_text(&line.text, room));
         }
         text += &match &preview {
-            Some(Ok(diff)) => laid_out("", diff),
+            Some(Ok(diff)) => laid_out("", &diff_text(diff, room)),
             Some(Err(why)) => laid_out("", &format!("it would be refused now: {why}")),
             None => String::new(),
         };

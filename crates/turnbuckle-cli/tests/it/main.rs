@@ -68,6 +68,7 @@ mod tmux;
 mod tmux_leaving;
 mod tmux_pane;
 mod tmux_questions;
+mod tmux_rows;
 mod trust;
 mod trust_asking;
 mod trust_discovery;

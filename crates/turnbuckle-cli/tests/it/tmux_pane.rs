@@ -103,6 +103,12 @@ impl Tmux {
         String::from_utf8_lossy(&self.tmux(&arguments).stdout).into_owned()
     }
 
+    /// Its rows as they stand there, what has scrolled away included.
+    pub(crate) fn rows(&self) -> Vec<String> {
+        let captured = self.tmux(&["capture-pane", "-p", "-S", "-"]).stdout;
+        String::from_utf8_lossy(&captured).lines().map(str::to_owned).collect()
+    }
+
     /// Everything, what has scrolled away included.
     pub(crate) fn all(&self) -> String {
         self.pane(&["-S", "-"])
