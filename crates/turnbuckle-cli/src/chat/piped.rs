@@ -4,14 +4,14 @@ use std::io::{self, BufRead as _, Read as _};
 use std::thread;
 
 use tokio::sync::mpsc::{Receiver, channel};
-use turnbuckle::conversation::SendError;
+use turnbuckle::conversation::{SendError, TakenUp};
 use turnbuckle::projection::Pending;
-use turnbuckle::{ConversationId, Outcome, TurnId, TurnStatus};
+use turnbuckle::{ConversationId, Outcome, TurnStatus};
 
 use super::command_queue::preview;
 use super::commands::{self, Input};
 use super::question::Beside;
-use super::{TakenUp, left_elsewhere, question, taken_up};
+use super::{ToldTakenUp, left_elsewhere, question, taken_up};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
@@ -54,7 +54,7 @@ pub(super) async fn chat(
         lost_line: false,
         pending: Vec::new(),
         over: false,
-        known: TakenUp::default(),
+        known: ToldTakenUp::default(),
     };
     let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
@@ -102,7 +102,7 @@ struct Piped {
     /// Nothing more is read.
     over: bool,
     /// Turns of other conversations that go on here.
-    known: TakenUp,
+    known: ToldTakenUp,
 }
 
 impl Piped {
@@ -150,7 +150,7 @@ impl Piped {
         self.pending.retain(|pending| self.watch.hints.who_else(pending).is_none());
     }
 
-    fn tell_taken_up(&mut self, taken: (ConversationId, TurnId), ready: &Ready) {
+    fn tell_taken_up(&mut self, taken: TakenUp, ready: &Ready) {
         if let Some(text) = self.known.words(&self.watch.id, taken, &ready.model) {
             self.watch.output.err(format!("note: {text}\n"));
         }

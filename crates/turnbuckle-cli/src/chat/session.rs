@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
-use turnbuckle::conversation::{Conversations, LeftTurn};
+use turnbuckle::conversation::{Conversations, LeftTurn, TakenUp};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::store::PrivateFile;
-use turnbuckle::{Agent, CallId, ConversationId, Outcome, Scope, TurnId};
+use turnbuckle::{Agent, CallId, ConversationId, Outcome, Scope};
 use turnbuckle_models::without_password;
 use turnbuckle_tools::GuardedNames;
 
@@ -36,7 +36,7 @@ use super::notify::Waiting;
 use super::own_command::OwnCommand;
 use super::status::Status;
 use super::view::View;
-use super::{TakenUp, left_elsewhere, question};
+use super::{ToldTakenUp, left_elsewhere, question};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
@@ -84,7 +84,7 @@ pub(super) enum First {
 /// One conversation, until the person leaves it.
 pub(super) async fn chat(
     console: &mut Console,
-    (conversations, taken_up): (Conversations, Receiver<(ConversationId, TurnId)>),
+    (conversations, taken_up): (Conversations, Receiver<TakenUp>),
     (id, first): (ConversationId, First),
     ready: &Ready,
     carry_on: CarryOn,
@@ -132,7 +132,8 @@ pub(super) async fn chat(
         cancelling: false,
         leaving: None,
         model: ready.model.clone(),
-        taken_up: TakenUp::default(),
+        taken_up: ToldTakenUp::default(),
+        is_elsewhere: false,
     };
     session.welcome(ready);
     if let Some(text) = left_elsewhere(&session.conversations, &session.id, &session.scope, &session.hints).await {
@@ -210,7 +211,9 @@ struct Session {
     /// The model's name, as given.
     model: String,
     /// Turns of other conversations that go on here.
-    taken_up: TakenUp,
+    taken_up: ToldTakenUp,
+    /// Whether the person was told that another process carries the turn on.
+    is_elsewhere: bool,
 }
 
 impl Session {
@@ -232,7 +235,7 @@ impl Session {
         self.view.knows(&events);
     }
 
-    async fn run(mut self, console: &mut Console, mut taken_up: Receiver<(ConversationId, TurnId)>) -> (Leave, Output) {
+    async fn run(mut self, console: &mut Console, mut taken_up: Receiver<TakenUp>) -> (Leave, Output) {
         let conversations = self.conversations.clone();
         let mut upkeep = pin!(conversations.run_maintenance());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
@@ -386,6 +389,7 @@ impl Session {
         let Some(told) = told.filter(|told| !matches!(told.item, FeedItem::Live(LiveEvent::Lagged { .. }))) else {
             return self.catch_up().await;
         };
+        let waited = self.projection.state == ConversationState::Waiting;
         self.projection.apply(&told);
         if matches!(told.item, FeedItem::Live(LiveEvent::TurnStarted { .. })) && self.unwanted > 0 {
             self.unwanted -= 1;
@@ -406,7 +410,7 @@ impl Session {
                     }
                     self.answered.clear();
                     self.handed_over.clear();
-                    self.cancelling = false;
+                    (self.cancelling, self.is_elsewhere) = (false, false);
                     // Ctrl-C again leaves, also when the turn that it cancelled is over.
                     self.interrupted &= ended.outcome == Outcome::Cancelled;
                     // Another process ended the turn that waited here, and sends no change of state.
@@ -414,6 +418,8 @@ impl Session {
                         self.projection.state = ConversationState::Idle;
                     }
                 }
+                // A turn that goes on here says so before it writes.
+                EventKind::AssistantMessage { .. } | EventKind::ToolStarted { .. } if waited => self.tell_elsewhere(),
                 _ => {}
             }
         }

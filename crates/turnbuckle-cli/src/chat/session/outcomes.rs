@@ -75,7 +75,7 @@ impl Session {
             CommandOutcome::Remote => {
                 self.view.sent.clear();
                 self.unwanted = 0;
-                return self.view.say("notice", Tone::Hook, ELSEWHERE);
+                return self.tell_elsewhere();
             }
             CommandOutcome::HandedOver(call) => {
                 // If it is not there any more, the log has the answer already.
@@ -83,10 +83,17 @@ impl Session {
                     self.answered.retain(|answered| *answered != call);
                     self.handed_over.push(call);
                 }
-                return self.view.say("notice", Tone::Hook, ELSEWHERE);
+                return self.tell_elsewhere();
             }
         };
         self.view.say("error", Tone::Bad, &problem.without_severity());
+    }
+
+    /// Says, once for each turn, that another process carries it on.
+    pub(super) fn tell_elsewhere(&mut self) {
+        if !std::mem::replace(&mut self.is_elsewhere, true) {
+            self.view.say("notice", Tone::Hook, ELSEWHERE);
+        }
     }
 
     /// Says which guarded files came after the last command had ended. While a turn runs, a command may be about to report them itself.
