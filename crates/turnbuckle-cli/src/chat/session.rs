@@ -4,6 +4,7 @@ mod answers;
 mod choice;
 mod console;
 mod elicited;
+mod held;
 mod input;
 mod leaving;
 mod outcomes;
@@ -50,6 +51,7 @@ use crate::signals::Heard;
 use answers::Mode;
 pub(super) use console::Console;
 use elicited::{Elicited, withdrawn};
+use held::Held;
 use unseen::Cut;
 use waiting::{LOOK_EVERY, at, follow_others, listed, next_line, next_resize};
 
@@ -134,6 +136,7 @@ pub(super) async fn chat(
         model: ready.model.clone(),
         taken_up: ToldTakenUp::default(),
         is_elsewhere: false,
+        held: None,
     };
     session.welcome(ready);
     if let Some(text) = left_elsewhere(&session.conversations, &session.id, &session.scope, &session.hints).await {
@@ -214,6 +217,8 @@ struct Session {
     taken_up: ToldTakenUp,
     /// Whether the person was told that another process carries the turn on.
     is_elsewhere: bool,
+    /// Lines that were not sent because there was no room for them.
+    held: Option<Held>,
 }
 
 impl Session {
@@ -270,6 +275,7 @@ impl Session {
                     keys.end_escape().into_iter().for_each(|key| self.pressed(key));
                 }
                 () = at(frame), if frame.is_some() => self.view.draw(),
+                () = at(self.held_until()), if self.held.is_some() => self.tell_held(),
                 Some(()) = next_resize(&mut resized) => self.view.redraw(),
                 told = self.tail.next() => self.told(told).await,
                 Some(report) = self.queue.outcomes.recv() => self.reported(report),

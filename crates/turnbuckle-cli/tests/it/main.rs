@@ -67,6 +67,7 @@ mod surviving;
 mod tmux;
 mod tmux_leaving;
 mod tmux_pane;
+mod tmux_pasted;
 mod tmux_questions;
 mod tmux_rows;
 mod trust;

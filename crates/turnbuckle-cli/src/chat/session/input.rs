@@ -22,6 +22,7 @@ impl Session {
             return self.view.focus(key == Key::FocusIn);
         }
         self.interrupted = false;
+        let key = self.held_key(key);
         let is_up = key == Key::Up;
         if self.chooses_by_key(&key)
             || self.answers_by_key(&key)
@@ -79,6 +80,9 @@ impl Session {
     }
 
     fn say(&mut self, words: &str) {
+        if !self.has_room() {
+            return self.hold(words);
+        }
         let is_queued = !self.rests();
         let (text, content) = self.composed(words);
         if self.submit(Command::Send(content.clone())) {
@@ -106,6 +110,9 @@ impl Session {
         }
         if self.rests() {
             return self.say(words);
+        }
+        if !self.has_room() {
+            return self.hold(words);
         }
         let (text, content) = self.composed(words);
         if self.submit(Command::Steer(content)) {

@@ -49,9 +49,14 @@ impl Session {
             CommandOutcome::Told(label, text) => return self.view.say(label, Tone::Plain, &text),
             CommandOutcome::Conversations(found) => return self.offer(found),
             CommandOutcome::NotSent(problem) => {
-                self.view.sent.pop_back();
+                // Messages are stored in the order in which they were sent.
+                let refused = self.view.sent.iter().position(|sent| sent.turn.is_none());
+                let refused = refused.and_then(|place| self.view.sent.remove(place));
                 self.unwanted = self.unwanted.min(self.view.sent.len());
-                problem
+                match refused {
+                    Some(refused) => return self.hold_refused(&refused.text, problem.without_severity()),
+                    None => problem,
+                }
             }
             CommandOutcome::NotAnswered(call, problem) => {
                 self.answered.retain(|answered| *answered != call);
