@@ -404,6 +404,7 @@ async fn undo(
             Err(error) => return CommandOutcome::Failed(Problem::error(error.to_string())),
         }
     }
-    let text = "no turn of this chat has changed files; what an earlier chat changed is not known here";
+    let text = "there is nothing to put back: no turn of this chat has changed files, or they were put back already; what an \
+                earlier chat changed is not known here";
     CommandOutcome::Told("undo", text.to_owned())
 }

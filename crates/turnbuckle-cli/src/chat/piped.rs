@@ -202,6 +202,7 @@ impl Piped {
             text += &laid_out(line.label, &asked_text(&line.text, room));
         }
         text += &match &preview {
+            Some(Ok(diff)) if diff.is_empty() => laid_out("", question::NO_CHANGE),
             Some(Ok(diff)) => laid_out("", &diff_text(diff, room)),
             Some(Err(why)) => laid_out("", &format!("it would be refused now: {why}")),
             None => String::new(),

@@ -70,6 +70,7 @@ mod tmux_pane;
 mod tmux_pasted;
 mod tmux_questions;
 mod tmux_rows;
+mod tmux_undo;
 mod trust;
 mod trust_asking;
 mod trust_discovery;

@@ -55,3 +55,14 @@ fn run_and_show_and_pending_print_no_value_that_looks_like_another_argument() {
         }
     }
 }
+
+#[test]
+fn a_call_that_changes_nothing_is_said_to_change_nothing() {
+    let folder = asking("write_file", &json!({ "path": "a.txt", "content": "same\n" }));
+    folder.file("a.txt", "same\n");
+    let Some(tmux) = Tmux::open(&folder, &["chat", "-c", "w"], (100, 40), &[]) else { return };
+    tmux.rests();
+    tmux.types("go");
+    tmux.presses(&["Enter"]);
+    tmux.shows("no change: the file holds this already");
+}
