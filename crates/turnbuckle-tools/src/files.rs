@@ -77,9 +77,10 @@ impl Work {
             Self::Change(plan) => {
                 let _changing = folder.changing();
                 let plan = plan(folder, arguments)?;
+                let made = plan.missing_folders(folder);
                 plan.carry_out(folder, cancel)?;
                 let done = Done { output: Output::ok(plan.result()), touched: plan.touched() };
-                folder.undo_log().note(turn, plan.changes);
+                folder.undo_log().note(turn, plan.changes, made);
                 Ok(done)
             }
         }

@@ -41,7 +41,7 @@ pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stop
     let (mut text, mut layout) =
         (String::new(), Layout::new(Palette::of(&io::stdout()), terminal_width(&io::stdout())));
     for call in &calls {
-        let mut line = |label, tone, line: String| text += &layout.line(&Line { label, tone, text: clean(&line) });
+        let mut line = |label, tone, line: String| text += &layout.asked(&Line { label, tone, text: clean(&line) });
         let PendingCall { conversation, agent, requester, pending, asked, .. } = call;
         let asked = age(now.since(*asked));
         line(
@@ -56,7 +56,8 @@ pub(crate) async fn pending(args: Pending, common: &Common) -> Result<Exit, Stop
         }
         let hints = ResolveHints::new(conversation.clone(), true, common, &desk.scope);
         let how = if is_whole { hints.record(pending) } else { hints.look_first(pending) };
-        line("", Tone::Plain, format!("until {}; {how}", pending.expires));
+        let how = clean(&format!("until {}; {how}", pending.expires));
+        text += &layout.note(Tone::Plain, &how);
     }
     print_all(&text)
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use turnbuckle::conversation::{Always, LeftTurn, ResolveError, SendError, TurnHandle, WhileBusy};
+use turnbuckle::conversation::{Always, Cancelled, LeftTurn, ResolveError, SendError, TurnHandle, WhileBusy};
 use turnbuckle::event::{EventKind, Question};
 use turnbuckle::message::{Content, Text};
 use turnbuckle::projection::Pending;
@@ -124,6 +124,8 @@ pub(super) enum CommandOutcome {
     Left(LeftTurn),
     /// The answer is recorded, and another agent must carry the turn on.
     Recorded(LeftTurn),
+    /// No turn is cancelled: none was open, or why it cannot be.
+    NotCancelled(Option<Problem>),
     /// Any other command failed.
     Failed(Problem),
 }
@@ -234,8 +236,9 @@ async fn carry_out(
             Err(error) => Some(CommandOutcome::Failed(problem(error))),
         },
         Command::Cancel => match conversations.cancel(id, scope.clone()).await {
-            Ok(_) => None,
-            Err(error) => Some(CommandOutcome::Failed(problem(error))),
+            Ok(Cancelled::NotRunning) => Some(CommandOutcome::NotCancelled(None)),
+            Ok(Cancelled::Local { .. } | Cancelled::Remote { .. }) => None,
+            Err(error) => Some(CommandOutcome::NotCancelled(Some(problem(error)))),
         },
     }
 }
@@ -401,6 +404,7 @@ async fn undo(
             Err(error) => return CommandOutcome::Failed(Problem::error(error.to_string())),
         }
     }
-    let text = "no turn of this chat has changed files; what an earlier chat changed is not known here";
+    let text = "there is nothing to put back: no turn of this chat has changed files, or they were put back already; what an \
+                earlier chat changed is not known here";
     CommandOutcome::Told("undo", text.to_owned())
 }

@@ -125,6 +125,22 @@ impl Draft {
         self.cursor = self.chars.len();
     }
 
+    /// Adds lines to what was typed, at this letter or at its end, also while an answer is being typed. Returns the place behind
+    /// them.
+    pub(super) fn keep(&mut self, text: &str, at: usize) -> usize {
+        let chars = self.aside.as_mut().unwrap_or(&mut self.chars);
+        let at = at.min(chars.len());
+        let begins_a_line = at == 0 || chars[at - 1] == '\n';
+        let line_end = (!begins_a_line).then_some('\n');
+        let added: Vec<char> = line_end.into_iter().chain(letters(text)).chain(['\n']).collect();
+        let behind = at + added.len();
+        chars.splice(at..at, added);
+        if self.aside.is_none() && self.cursor >= at {
+            self.cursor += behind - at;
+        }
+        behind
+    }
+
     /// Puts other letters in the place of the last `count` before the cursor.
     pub(super) fn complete(&mut self, count: usize, text: &str) {
         self.erase(self.cursor - count.min(self.cursor), self.cursor);
@@ -324,6 +340,18 @@ mod tests {
         draft.press(Key::Down);
         draft.press(Key::EraseBefore);
         assert_eq!(draft.text(), "one!\nnd");
+    }
+
+    #[test]
+    fn lines_that_were_not_sent_are_added_in_order_and_are_no_answer() {
+        let mut draft = typed("two");
+        let behind = draft.keep("zero", 0);
+        draft.keep("three", usize::MAX);
+        draft.set_aside();
+        draft.keep("one", behind);
+        assert_eq!(draft.press(Key::Enter), Typed::Line(String::new()));
+        draft.take_up();
+        assert_eq!(draft.press(Key::Enter), Typed::Line("zero\none\ntwo\nthree\n".to_owned()));
     }
 
     #[test]

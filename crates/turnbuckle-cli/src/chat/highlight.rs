@@ -25,9 +25,9 @@ impl Highlighter {
     }
 }
 
-/// A line of a diff in the unified format.
-pub(super) fn diff_line(text: &str) -> Row {
-    Row::of(text, style(highlight::diff_line(text)))
+/// How a line of a diff in the unified format is shown.
+pub(super) fn diff_style(line: &str) -> Style {
+    style(highlight::diff_line(line))
 }
 
 fn style(token: Token) -> Style {

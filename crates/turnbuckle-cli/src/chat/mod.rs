@@ -31,6 +31,7 @@ use std::io::{self, IsTerminal as _};
 
 use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::clock::{Clock as _, SystemClock};
+use turnbuckle::conversation::TakenUp;
 use turnbuckle::scope::PermissionMode;
 use turnbuckle::{ConversationId, Conversations, Scope, TurnId};
 use turnbuckle_models::without_password;
@@ -145,12 +146,11 @@ async fn in_terminal(
 }
 
 /// Open turns of the store that this chat takes up beside its own conversation: each is told once, and then carried on.
-pub(super) fn taken_up()
--> (impl Fn(&ConversationId, &TurnId) + Send + Sync + 'static, Receiver<(ConversationId, TurnId)>) {
+pub(super) fn taken_up() -> (impl Fn(&TakenUp) + Send + Sync + 'static, Receiver<TakenUp>) {
     let (tell, told) = channel(MAX_UNTOLD);
-    let tell = move |id: &ConversationId, turn: &TurnId| {
-        if tell.try_send((id.clone(), turn.clone())).is_err() {
-            tracing::info!(target: CLI, conversation = %id, %turn, "a turn is taken up");
+    let tell = move |taken: &TakenUp| {
+        if tell.try_send(taken.clone()).is_err() {
+            tracing::info!(target: CLI, conversation = %taken.conversation, turn = %taken.turn, "a turn is taken up");
         }
     };
     (tell, told)
@@ -158,18 +158,14 @@ pub(super) fn taken_up()
 
 /// Tells of turns that are taken up, each once.
 #[derive(Default)]
-pub(super) struct TakenUp {
+pub(super) struct ToldTakenUp {
     told: VecDeque<TurnId>,
 }
 
-impl TakenUp {
+impl ToldTakenUp {
     /// What to say of it in the chat of conversation `own`, if anything.
-    pub(super) fn words(
-        &mut self,
-        own: &ConversationId,
-        (id, turn): (ConversationId, TurnId),
-        model: &str,
-    ) -> Option<String> {
+    pub(super) fn words(&mut self, own: &ConversationId, taken: TakenUp, model: &str) -> Option<String> {
+        let TakenUp { conversation: id, turn, model_before, .. } = taken;
         if id == *own || self.told.contains(&turn) {
             return None;
         }
@@ -178,7 +174,9 @@ impl TakenUp {
         }
         self.told.push_back(turn);
         let model = without_password(model);
-        Some(format!("the turn of conversation {id}, which no process carried on, goes on here, with {model}"))
+        let before = model_before.map(|before| format!(" instead of {}", without_password(&before)));
+        let before = before.unwrap_or_default();
+        Some(format!("the turn of conversation {id}, which no process carried on, goes on here, with {model}{before}"))
     }
 }
 

@@ -4,20 +4,20 @@ use std::io::{self, BufRead as _, Read as _};
 use std::thread;
 
 use tokio::sync::mpsc::{Receiver, channel};
-use turnbuckle::conversation::SendError;
+use turnbuckle::conversation::{SendError, TakenUp};
 use turnbuckle::projection::Pending;
-use turnbuckle::{ConversationId, Outcome, TurnId, TurnStatus};
+use turnbuckle::{ConversationId, Outcome, TurnStatus};
 
 use super::command_queue::preview;
 use super::commands::{self, Input};
 use super::question::Beside;
-use super::{TakenUp, left_elsewhere, question, taken_up};
+use super::{ToldTakenUp, left_elsewhere, question, taken_up};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::problem::Problem;
 use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
-use crate::show::{INDENT, clean};
+use crate::show::{INDENT, asked_text, clean, diff_text, terminal_width};
 
 const HELP: &str = "\
 A line is a message. What a turn asks is answered by the next line: y approves, n refuses, any other text refuses with that reason.
@@ -54,7 +54,7 @@ pub(super) async fn chat(
         lost_line: false,
         pending: Vec::new(),
         over: false,
-        known: TakenUp::default(),
+        known: ToldTakenUp::default(),
     };
     let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
@@ -102,7 +102,7 @@ struct Piped {
     /// Nothing more is read.
     over: bool,
     /// Turns of other conversations that go on here.
-    known: TakenUp,
+    known: ToldTakenUp,
 }
 
 impl Piped {
@@ -150,7 +150,7 @@ impl Piped {
         self.pending.retain(|pending| self.watch.hints.who_else(pending).is_none());
     }
 
-    fn tell_taken_up(&mut self, taken: (ConversationId, TurnId), ready: &Ready) {
+    fn tell_taken_up(&mut self, taken: TakenUp, ready: &Ready) {
         if let Some(text) = self.known.words(&self.watch.id, taken, &ready.model) {
             self.watch.output.err(format!("note: {text}\n"));
         }
@@ -196,12 +196,14 @@ impl Piped {
         let Some(asked) = self.pending.first() else { return };
         let preview = preview(&self.watch.conversations, asked).await;
         let beside = if matches!(preview, Some(Ok(_))) { Beside::Diff } else { Beside::Nothing };
+        let room = terminal_width(&io::stderr()).map(|width| width - INDENT);
         let mut text = String::new();
         for line in question::whole(asked, beside) {
-            text += &laid_out(line.label, &line.text);
+            text += &laid_out(line.label, &asked_text(&line.text, room));
         }
         text += &match &preview {
-            Some(Ok(diff)) => laid_out("", diff),
+            Some(Ok(diff)) if diff.is_empty() => laid_out("", question::NO_CHANGE),
+            Some(Ok(diff)) => laid_out("", &diff_text(diff, room)),
             Some(Err(why)) => laid_out("", &format!("it would be refused now: {why}")),
             None => String::new(),
         };

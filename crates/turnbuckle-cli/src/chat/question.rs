@@ -29,6 +29,9 @@ enum Room {
 /// Arguments of the file tools that a diff shows better.
 const IN_DIFF: [&str; 6] = ["old", "new", "all", "edits", "content", "patch"];
 
+/// In the place of a diff that has no line.
+pub(super) const NO_CHANGE: &str = "no change: the file holds this already";
+
 /// Under arguments that are not those that run.
 const REDACTED: &str =
     "redacted: parts of this are placeholders, and the call runs with what the model wrote in their place";

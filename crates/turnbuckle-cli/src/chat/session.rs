@@ -4,7 +4,9 @@ mod answers;
 mod choice;
 mod console;
 mod elicited;
+mod held;
 mod input;
+mod leaving;
 mod outcomes;
 mod slash;
 mod unseen;
@@ -17,12 +19,12 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
-use turnbuckle::conversation::{Conversations, LeftTurn};
+use turnbuckle::conversation::{Conversations, LeftTurn, TakenUp};
 use turnbuckle::event::EventKind;
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::store::PrivateFile;
-use turnbuckle::{Agent, CallId, ConversationId, Outcome, Scope, TurnId};
+use turnbuckle::{Agent, CallId, ConversationId, Outcome, Scope};
 use turnbuckle_models::without_password;
 use turnbuckle_tools::GuardedNames;
 
@@ -35,7 +37,7 @@ use super::notify::Waiting;
 use super::own_command::OwnCommand;
 use super::status::Status;
 use super::view::View;
-use super::{TakenUp, left_elsewhere, question};
+use super::{ToldTakenUp, left_elsewhere, question};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
@@ -44,18 +46,15 @@ use crate::mcp::{Asked, ServerLine};
 use crate::output::Output;
 use crate::problem::with_causes;
 use crate::run::{Ready, ResolveHints, for_others, refused};
-use crate::show::{Tone, clean};
-use crate::signals::{Heard, Signals};
+use crate::show::Tone;
+use crate::signals::Heard;
 use answers::Mode;
 pub(super) use console::Console;
 use elicited::{Elicited, withdrawn};
+use held::Held;
 use unseen::Cut;
 use waiting::{LOOK_EVERY, at, follow_others, listed, next_line, next_resize};
 
-/// How long background hooks are waited for when the person leaves. What is left then stays in the outbox.
-const BACKGROUND: Duration = Duration::from_secs(10);
-/// How long a cancelled turn may take to write its end when the user leaves at once.
-const CLOSING: Duration = Duration::from_secs(1);
 /// What a person is told whose command another process carries out.
 const ELSEWHERE: &str = "another process has this conversation and carries it on; what it writes is shown here";
 
@@ -87,7 +86,7 @@ pub(super) enum First {
 /// One conversation, until the person leaves it.
 pub(super) async fn chat(
     console: &mut Console,
-    (conversations, taken_up): (Conversations, Receiver<(ConversationId, TurnId)>),
+    (conversations, taken_up): (Conversations, Receiver<TakenUp>),
     (id, first): (ConversationId, First),
     ready: &Ready,
     carry_on: CarryOn,
@@ -132,9 +131,12 @@ pub(super) async fn chat(
         handed_over: Vec::new(),
         interrupted: false,
         unwanted: 0,
+        cancelling: false,
         leaving: None,
         model: ready.model.clone(),
-        taken_up: TakenUp::default(),
+        taken_up: ToldTakenUp::default(),
+        is_elsewhere: false,
+        held: None,
     };
     session.welcome(ready);
     if let Some(text) = left_elsewhere(&session.conversations, &session.id, &session.scope, &session.hints).await {
@@ -205,12 +207,18 @@ struct Session {
     interrupted: bool,
     /// Queued messages that Ctrl-C cancelled, and whose turns are still to come.
     unwanted: usize,
+    /// Whether a cancellation was submitted and the turn has not ended yet.
+    cancelling: bool,
     /// The person wants to go, as soon as the turn rests.
     leaving: Option<Leave>,
     /// The model's name, as given.
     model: String,
     /// Turns of other conversations that go on here.
-    taken_up: TakenUp,
+    taken_up: ToldTakenUp,
+    /// Whether the person was told that another process carries the turn on.
+    is_elsewhere: bool,
+    /// Lines that were not sent because there was no room for them.
+    held: Option<Held>,
 }
 
 impl Session {
@@ -232,7 +240,7 @@ impl Session {
         self.view.knows(&events);
     }
 
-    async fn run(mut self, console: &mut Console, mut taken_up: Receiver<(ConversationId, TurnId)>) -> (Leave, Output) {
+    async fn run(mut self, console: &mut Console, mut taken_up: Receiver<TakenUp>) -> (Leave, Output) {
         let conversations = self.conversations.clone();
         let mut upkeep = pin!(conversations.run_maintenance());
         let mut others = pin!(follow_others(conversations.clone(), self.id.clone(), self.scope.clone()));
@@ -244,7 +252,7 @@ impl Session {
         let leave = loop {
             self.ask();
             self.draw_footer();
-            if let Some(leave) = self.leaving.clone().filter(|_| self.rests()) {
+            if let Some(leave) = self.leaving.clone().filter(|_| self.is_done()) {
                 break leave;
             }
             let frame = self.view.next_frame();
@@ -253,7 +261,7 @@ impl Session {
                 heard = console.signals.next() => if let Some(exit) = self.heard(heard) { break Leave::Exit(exit) },
                 () = &mut broken, if !gone => {
                     gone = true;
-                    self.heard(Heard::Leave);
+                    if let Some(exit) = self.heard(Heard::Leave) { break Leave::Exit(exit) }
                 }
                 bytes = console.terminal.bytes.recv(), if self.leaving.is_none() => match bytes {
                     Some(bytes) => {
@@ -267,6 +275,7 @@ impl Session {
                     keys.end_escape().into_iter().for_each(|key| self.pressed(key));
                 }
                 () = at(frame), if frame.is_some() => self.view.draw(),
+                () = at(self.held_until()), if self.held.is_some() => self.tell_held(),
                 Some(()) = next_resize(&mut resized) => self.view.redraw(),
                 told = self.tail.next() => self.told(told).await,
                 Some(report) = self.queue.outcomes.recv() => self.reported(report),
@@ -386,10 +395,11 @@ impl Session {
         let Some(told) = told.filter(|told| !matches!(told.item, FeedItem::Live(LiveEvent::Lagged { .. }))) else {
             return self.catch_up().await;
         };
+        let waited = self.projection.state == ConversationState::Waiting;
         self.projection.apply(&told);
         if matches!(told.item, FeedItem::Live(LiveEvent::TurnStarted { .. })) && self.unwanted > 0 {
             self.unwanted -= 1;
-            self.submit(Command::Cancel);
+            self.cancel();
         }
         if let FeedItem::Log(event) = &told.item {
             match &event.kind {
@@ -406,6 +416,7 @@ impl Session {
                     }
                     self.answered.clear();
                     self.handed_over.clear();
+                    (self.cancelling, self.is_elsewhere) = (false, false);
                     // Ctrl-C again leaves, also when the turn that it cancelled is over.
                     self.interrupted &= ended.outcome == Outcome::Cancelled;
                     // Another process ended the turn that waited here, and sends no change of state.
@@ -413,6 +424,8 @@ impl Session {
                         self.projection.state = ConversationState::Idle;
                     }
                 }
+                // A turn that goes on here says so before it writes.
+                EventKind::AssistantMessage { .. } | EventKind::ToolStarted { .. } if waited => self.tell_elsewhere(),
                 _ => {}
             }
         }
@@ -439,42 +452,5 @@ impl Session {
                 self.view.sent.clear();
             }
         }
-    }
-
-    /// Ends the session. The caller restores the terminal.
-    async fn leave(mut self, leave: Leave, signals: &mut Signals) -> (Leave, Output) {
-        let ended = async {
-            while !self.rests() {
-                let told = self.tail.next().await;
-                self.told(told).await;
-            }
-        };
-        // What is not done by then stays in the store, for the next process that resumes the conversation.
-        let _ = tokio::time::timeout(CLOSING, ended).await;
-        self.view.remove_footer();
-        let (id, options) = (&self.id, &self.hints.options);
-        let mut words = String::new();
-        if self.hints.durable && !self.projection.events.is_empty() {
-            // If it cannot be asked, the commands are printed: they say what is wrong.
-            let left = self.conversations.left_turn(&self.id, self.scope.clone()).await.ok().flatten();
-            for pending in self.projection.pending.values() {
-                let what_to_do = match &left {
-                    Some(left) => format!("{left}; {}", self.hints.after_left(left)),
-                    None => self.hints.what_to_do(pending),
-                };
-                words += &format!("It waits: {what_to_do}\n");
-            }
-            if matches!(leave, Leave::Exit(_)) {
-                words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
-            }
-        }
-        self.view.output.out(clean(&words));
-        if matches!(leave, Leave::Exit(_)) {
-            tokio::select! {
-                () = self.conversations.drain(BACKGROUND) => {}
-                _ = signals.next() => {}
-            }
-        }
-        (leave, self.view.output)
     }
 }

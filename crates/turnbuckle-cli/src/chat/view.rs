@@ -16,10 +16,8 @@ use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
 use turnbuckle::hook::Decision;
 use turnbuckle::message::Content;
 
-use self::asked::asked_rows;
 use self::cards::Cards;
 use super::draft::Draft;
-use super::highlight::diff_line;
 use super::markdown;
 use super::notify::{Notifier, Waiting};
 use super::reply::{Reply, labelled};
@@ -156,13 +154,6 @@ impl View {
     pub(super) fn markdown(&mut self, label: &str, text: &str) {
         let rows = markdown::rows(text, self.text_width());
         self.put(labelled(label, rows, false));
-    }
-
-    /// A diff in the unified format.
-    pub(super) fn diff(&mut self, diff: &str) {
-        let room = self.text_width();
-        let rows: Vec<Row> = diff.lines().flat_map(|line| fold(&diff_line(line), room)).collect();
-        self.put(labelled("", rows, true));
     }
 
     /// Rows above the live part, or below the reply that is in it.
@@ -466,14 +457,6 @@ impl View {
 
     pub(super) fn text_width(&self) -> usize {
         text_width(size().0)
-    }
-
-    /// Whether these lines and this diff can be on the screen all at once, with what stands below them.
-    pub(super) fn fits(&self, lines: &[Line], diff: Option<&str>) -> bool {
-        let room = self.text_width();
-        let lines: usize = lines.iter().map(|line| asked_rows(&line.text, anstyle::Style::new(), room).len()).sum();
-        let diff: usize = diff.unwrap_or_default().lines().map(|line| fold(&diff_line(line), room).len()).sum();
-        lines + diff + BELOW_A_QUESTION <= size().1
     }
 }
 

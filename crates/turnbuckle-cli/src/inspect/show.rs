@@ -161,6 +161,10 @@ impl Reading {
         self.layout.line(&Line { label, tone, text: clean(text) })
     }
 
+    fn asked(&mut self, label: &'static str, tone: Tone, text: &str) -> String {
+        self.layout.asked(&Line { label, tone, text: clean(text) })
+    }
+
     /// Open questions with the command that answers each, or why the turn is not over.
     async fn open_turn(
         &mut self,
@@ -176,10 +180,10 @@ impl Reading {
             false => Vec::new(),
         };
         for open in &std::mem::take(&mut self.open.pending) {
-            text += &self.line("open", Tone::Hook, &format!("{}, until {}", pending(open), open.expires));
+            text += &self.asked("open", Tone::Hook, &format!("{}, until {}", pending(open), open.expires));
             // The person who answers must see all of it.
             for shown in question::in_full(open).into_iter().skip(1) {
-                text += &self.line("", Tone::Plain, &shown.text);
+                text += &self.asked("", Tone::Plain, &shown.text);
             }
             let what_to_do = match self.answered_as(open, &asked_in_main) {
                 Some(open) if open.expires <= now => match begun {

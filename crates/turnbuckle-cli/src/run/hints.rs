@@ -13,7 +13,7 @@ use crate::args::Common;
 use crate::assemble::{Prepared, agent_name, choose_model, holds_a_secret, prepare};
 use crate::chat::question;
 use crate::config::{CannotTell, actor_named_in};
-use crate::show::{is_shown_whole, name, quoted};
+use crate::show::{asked_text, is_shown_whole, name, quoted, terminal_width};
 use crate::started_with::{StartedWith, model_anywhere, with_absolute_path};
 use crate::trust::Gate;
 use crate::without_agent::WithoutAgent;
@@ -292,7 +292,9 @@ impl HowShown {
         if is_shown_whole(arguments) {
             return Self::InSummary;
         }
-        let lines = question::in_full(pending).into_iter().skip(1).map(|line| line.text).collect::<Vec<String>>();
+        let lines = question::in_full(pending).into_iter().skip(1);
+        let room = problem_room();
+        let lines: Vec<String> = lines.map(|line| asked_text(&line.text, room)).collect();
         let text = lines.join("\n");
         match text.len() <= MOST_BYTES && text.lines().count() <= MOST_LINES {
             true => Self::InFull(text),
@@ -300,6 +302,14 @@ impl HowShown {
         }
     }
 }
+
+/// The columns of a further line of a problem, if stderr is a terminal.
+pub(super) fn problem_room() -> Option<usize> {
+    terminal_width(&std::io::stderr()).map(|width| width - BEFORE_A_PROBLEM)
+}
+
+/// What stands before a problem takes no more columns, and neither does the indent of its further lines.
+const BEFORE_A_PROBLEM: usize = "warning: ".len();
 
 /// How much of a digest a printed command has. The option takes 12 digits or more.
 const DIGITS: usize = 16;

@@ -8,18 +8,19 @@ use turnbuckle::scope::Author;
 use turnbuckle::store::StoreError;
 use turnbuckle::{Outcome, TurnReport, TurnStatus};
 
-use super::hints::{HowShown, ResolveHints};
+use super::hints::{HowShown, ResolveHints, problem_room};
 use crate::exit::Exit;
 use crate::model_trouble;
 use crate::problem::{Problem, with_causes};
-use crate::show;
+use crate::show::{self, asked_text};
 
 /// The exit code, and what to say on stderr.
 pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> (Exit, Vec<Problem>) {
     match rest {
         Ok(TurnStatus::Ended(ended)) => (ended.outcome.into(), ended_badly(ended).into_iter().collect()),
         Ok(TurnStatus::Waiting(pending)) => {
-            let what = format!("the turn waits for {}{}", shown(pending), in_full(pending));
+            let what = format!("the turn waits for {}", shown(pending));
+            let what = asked_text(&what, problem_room()) + &in_full(pending);
             (Exit::Waiting, vec![Problem::error(what).hint(hints.hint(pending))])
         }
         Err(error) => (Exit::Failed, vec![stopped(error, hints)]),
@@ -52,8 +53,8 @@ fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
 
 /// The turn already waited when the program started.
 pub(super) fn busy(pending: &[Pending], hints: &ResolveHints) -> Problem {
-    let what = format!("conversation {} is busy: its turn waits for {}{}", hints.id, shown(pending), in_full(pending));
-    Problem::error(what).hint(hints.hint(pending))
+    let what = format!("conversation {} is busy: its turn waits for {}", hints.id, shown(pending));
+    Problem::error(asked_text(&what, problem_room()) + &in_full(pending)).hint(hints.hint(pending))
 }
 
 fn shown(pending: &[Pending]) -> String {

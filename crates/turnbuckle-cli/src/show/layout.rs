@@ -2,6 +2,7 @@
 
 use anstyle::{AnsiColor, Color, Style};
 
+use super::asked::asked_text;
 use super::safe::clean;
 use super::wrap::{columns, rows};
 use super::{Line, Tone};
@@ -104,6 +105,12 @@ impl Layout {
         out
     }
 
+    /// A line of a question: no part of it looks like another one.
+    pub(crate) fn asked(&mut self, line: &Line) -> String {
+        let room = self.width.map(|width| width - INDENT);
+        self.line(&Line { text: asked_text(&line.text, room), ..line.clone() })
+    }
+
     /// A text with the indent of the lines, and no label.
     pub(crate) fn note(&mut self, tone: Tone, text: &str) -> String {
         self.line(&Line { label: "", tone, text: text.to_owned() })
@@ -203,6 +210,22 @@ mod tests {
         assert_eq!(shown, "call      one two\n          three four\n");
         assert_eq!(wide(15).line(&line("abcdefgh")), "call      abcde\n          fgh\n");
         assert_eq!(wide(20).line(&line("a\n  ^ b")), "call      a\n            ^ b\n");
+    }
+
+    #[test]
+    fn a_value_of_a_question_cannot_pass_for_another_argument() {
+        let blanks = |count: usize| " ".repeat(count);
+        let text = format!(
+            "command: echo hi{}  timeout: 5{}  command: ls{}; rm -rf .",
+            blanks(63 - INDENT),
+            blanks(68 - INDENT),
+            blanks(400)
+        );
+        let shown = wide(80).asked(&line(&text));
+        assert!(shown.starts_with("call      command: echo\n          │ hi····"), "{shown}");
+        assert!(shown.lines().count() > 3, "{shown}");
+        assert!(shown.lines().skip(1).all(|row| row.starts_with("          │ ")), "{shown}");
+        assert!(Layout::new(Palette::plain(), None).asked(&line(&text)).contains(&text), "no screen: as it is");
     }
 
     #[test]

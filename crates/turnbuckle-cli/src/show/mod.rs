@@ -1,11 +1,13 @@
 //! What happens, as a person reads it: events are folded into lines, and a screen lays the lines out.
 
+mod asked;
 mod fold;
 mod layout;
 mod safe;
 mod words;
 mod wrap;
 
+pub(crate) use asked::{AskedRow, GUTTER, asked_rows, asked_text, diff_rows, diff_text};
 pub(crate) use fold::Fold;
 pub(crate) use layout::{INDENT, Layout, Palette, terminal_width};
 pub(crate) use safe::{clean, json_line, json_lines, log_line, name, quoted};

@@ -6,6 +6,7 @@ use turnbuckle::message::{Content, Part};
 use turnbuckle::projection::Pending;
 use turnbuckle::trace::in_order;
 
+use super::asked::with_blanks_shown;
 use super::safe;
 
 /// The longest text of a line.
@@ -88,7 +89,9 @@ fn value(value: &Value) -> String {
     match value {
         Value::String(text) if text.lines().count() > 1 => format!("[{}]", count(text.lines().count(), "line")),
         Value::String(text) if !text.is_empty() && text.chars().all(plain) => cut(text, ARGUMENT),
-        Value::String(text) => format!("\"{}\"", cut(&text.replace('\n', "⏎"), ARGUMENT)),
+        Value::String(text) => {
+            format!("\"{}\"", cut(&with_blanks_shown(&text.replace('\n', "⏎")), ARGUMENT))
+        }
         other => cut(&other.to_string(), ARGUMENT),
     }
 }
@@ -96,7 +99,9 @@ fn value(value: &Value) -> String {
 /// Whether [`called`] shows these arguments as they are, and nothing of them is missing.
 pub(crate) fn is_shown_whole(arguments: &Value) -> bool {
     let is_whole = |one: &Value| match one {
-        Value::String(text) => text.chars().count() <= ARGUMENT && safe::name(text) == *text,
+        Value::String(text) => {
+            text.chars().count() <= ARGUMENT && safe::name(text) == *text && with_blanks_shown(text) == *text
+        }
         other => {
             let text = other.to_string();
             text.chars().count() <= ARGUMENT && safe::name(&text) == text
@@ -161,6 +166,8 @@ mod tests {
         assert_eq!(called("f", &json!("not raw\n")), "f(\"not raw⏎\")");
         assert_eq!(called("f", &json!({ "text": "a\nb\nc" })), "f([3 lines])");
         assert_eq!(result("a\nb\n"), "a … 2 lines");
+        let padded = json!({ "command": "a      b" });
+        assert!(called("f", &padded) == "f(\"a······b\")" && !is_shown_whole(&padded));
     }
 
     #[test]

@@ -399,6 +399,34 @@ fn a_chat_says_which_turns_of_other_conversations_go_on_in_it() {
 }
 
 #[test]
+fn a_chat_says_that_a_turn_goes_on_with_another_model_than_it_began_with() {
+    let folder = Folder::with_config(WRITE, "");
+    folder.run(&["run", "-c", "w", "write it"]).exits(4);
+    folder.run(&["answer", "w", "c1", "--approve"]).exits(0);
+    folder.file("other.json", r#"{ "replies": [{ "text": "by another" }] }"#);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "mine", "--model", "script:other.json"]);
+    screen.shows("here, with script:other.json instead of script:script.json");
+    screen.types("/quit\r");
+    screen.exits(0);
+}
+
+#[test]
+fn a_chat_says_that_another_process_carries_its_turn_on_and_with_which_model() {
+    let folder = Folder::with_config(WRITE, "");
+    folder.file("other.json", r#"{ "replies": [{ "text": "by another" }, { "text": "by another" }] }"#);
+    let mut screen = Screen::open(&folder, &["chat", "-c", "w"]);
+    screen.shows("› ");
+    screen.types("write it\r");
+    screen.shows("a approves");
+    folder.run(&["resolve", "w", "c1", "--approve", "--model", "script:other.json"]).exits(0);
+    screen.shows("another process has this conversation and carries it on");
+    screen.shows("by another");
+    screen.shows("script:other.json instead of script:script.json");
+    screen.types("/quit\r");
+    screen.exits(0);
+}
+
+#[test]
 fn a_wrong_name_of_a_model_leaves_the_chat_as_it_is() {
     let folder = Folder::with_script(r#"{ "text": "one answer" }"#);
     let mut screen = Screen::open(&folder, &["chat", "-c", "talk"]);

@@ -96,6 +96,7 @@ fn arguments_are_edited_before_they_run() {
     tmux.types(r#"{"path": "a.txt", "old": "one", "new": "ONE"}"#);
     tmux.presses(&["Enter"]);
     tmux.shows("with other arguments");
+    tmux.shows("✓ edit_file(a.txt, one, ONE)");
     tmux.shows("agent     done");
     assert_eq!(folder.read("a.txt"), "ONE\ntwo\nthree\n");
 }

@@ -103,6 +103,12 @@ impl Tmux {
         String::from_utf8_lossy(&self.tmux(&arguments).stdout).into_owned()
     }
 
+    /// Its rows as they stand there, what has scrolled away included.
+    pub(crate) fn rows(&self) -> Vec<String> {
+        let captured = self.tmux(&["capture-pane", "-p", "-S", "-"]).stdout;
+        String::from_utf8_lossy(&captured).lines().map(str::to_owned).collect()
+    }
+
     /// Everything, what has scrolled away included.
     pub(crate) fn all(&self) -> String {
         self.pane(&["-S", "-"])
@@ -154,9 +160,30 @@ impl Tmux {
 
     /// Ends the program as nothing else can.
     pub(crate) fn kills(&self) {
-        let pid = std::fs::read_to_string(self.folder.join(PID)).unwrap();
-        assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
+        self.sends("-KILL");
         self.exits(128 + 9);
+    }
+
+    /// Sends the program a signal.
+    pub(crate) fn sends(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid()]).status().unwrap().success());
+    }
+
+    /// Closes the terminal, and waits until the program has ended.
+    #[track_caller]
+    pub(crate) fn closes(&self) {
+        let status = PathBuf::from(format!("/proc/{}/stat", self.pid()));
+        assert!(self.tmux(&["kill-session"]).status.success());
+        let patience = Instant::now() + PATIENCE;
+        // Nobody may be there to take its exit status.
+        while std::fs::read_to_string(&status).is_ok_and(|status| !status.contains(") Z ")) {
+            assert!(Instant::now() < patience, "it has not ended");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn pid(&self) -> String {
+        std::fs::read_to_string(self.folder.join(PID)).unwrap().trim().to_owned()
     }
 }
 

@@ -18,6 +18,9 @@ pub fn is_unsafe(ch: char) -> bool {
         // Of no width: they make two names look the same.
         '\u{180e}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' | '\u{feff}' => true,
         '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
+        '\u{34f}' | '\u{17b4}' | '\u{17b5}' | '\u{1d173}'..='\u{1d17a}' => true,
+        // Fillers of Hangul, which look like blanks and are letters to a program.
+        '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => true,
         _ => false,
     }
 }

@@ -81,6 +81,19 @@ impl Plan {
         self.changes.iter().map(|change| change.diff(whole_diff)).collect()
     }
 
+    /// The folders that the changes will make, each before those below it.
+    pub(super) fn missing_folders(&self, folder: &Folder) -> Vec<PathBuf> {
+        let mut missing: Vec<PathBuf> = Vec::new();
+        for change in self.changes.iter().filter(|change| change.after.is_some()) {
+            let path = change.to.as_ref().unwrap_or(&change.path);
+            let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+            let is_missing = |above: &&Path| matches!(folder.subfolder(above), Err(Refusal::Missing { .. }));
+            let new: Vec<PathBuf> = above.take_while(is_missing).map(Path::to_owned).collect();
+            missing.extend(new.into_iter().rev());
+        }
+        missing
+    }
+
     /// The files that will be there, or gone.
     pub(super) fn touched(&self) -> Vec<PathBuf> {
         self.changes.iter().flat_map(|change| [Some(&change.path), change.to.as_ref()]).flatten().cloned().collect()

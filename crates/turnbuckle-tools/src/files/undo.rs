@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use turnbuckle::TurnId;
 
@@ -18,29 +18,46 @@ const MOST_BYTES: usize = 32 * 1024 * 1024;
 /// Changes by turn, the last turn last.
 #[derive(Default)]
 pub(super) struct UndoLog {
-    turns: VecDeque<(TurnId, Vec<Change>)>,
+    turns: VecDeque<Noted>,
     bytes: usize,
 }
 
+/// What a turn changed.
+struct Noted {
+    turn: TurnId,
+    changes: Vec<Change>,
+    /// The folders that it made.
+    folders: Vec<PathBuf>,
+}
+
+impl Noted {
+    fn size(&self) -> usize {
+        self.changes.iter().map(size).sum()
+    }
+}
+
 impl UndoLog {
-    /// Remembers changes that were made.
-    pub(super) fn note(&mut self, turn: &TurnId, changes: Vec<Change>) {
+    /// Remembers changes that were made, and the folders that were made for them.
+    pub(super) fn note(&mut self, turn: &TurnId, changes: Vec<Change>, folders: Vec<PathBuf>) {
         self.bytes += changes.iter().map(size).sum::<usize>();
-        match self.turns.back_mut().filter(|(last, _)| last == turn) {
-            Some((_, noted)) => noted.extend(changes),
-            None => self.turns.push_back((turn.clone(), changes)),
+        match self.turns.back_mut().filter(|last| last.turn == *turn) {
+            Some(noted) => {
+                noted.changes.extend(changes);
+                noted.folders.extend(folders);
+            }
+            None => self.turns.push_back(Noted { turn: turn.clone(), changes, folders }),
         }
         while self.turns.len() > MOST_TURNS || self.bytes > MOST_BYTES {
-            let Some((_, gone)) = self.turns.pop_front() else { return };
-            self.bytes -= gone.iter().map(size).sum::<usize>();
+            let Some(gone) = self.turns.pop_front() else { return };
+            self.bytes -= gone.size();
         }
     }
 
-    fn take(&mut self, turn: &TurnId) -> Option<Vec<Change>> {
-        let place = self.turns.iter().position(|(noted, _)| noted == turn)?;
-        let (_, changes) = self.turns.remove(place)?;
-        self.bytes -= changes.iter().map(size).sum::<usize>();
-        Some(changes)
+    fn take(&mut self, turn: &TurnId) -> Option<Noted> {
+        let place = self.turns.iter().position(|noted| noted.turn == *turn)?;
+        let noted = self.turns.remove(place)?;
+        self.bytes -= noted.size();
+        Some(noted)
     }
 }
 
@@ -75,7 +92,7 @@ impl fmt::Display for Undone {
 /// Puts back what a turn changed, the last change first, as far as the files still are as the turn left them. `None` if nothing is
 /// known of the turn. The changes are forgotten, whatever became of them.
 pub(super) fn undo(folder: &Folder, turn: &TurnId) -> Option<Undone> {
-    let changes = folder.undo_log().take(turn)?;
+    let Noted { changes, folders, .. } = folder.undo_log().take(turn)?;
     let _changing = folder.changing();
     let mut undone = Undone::default();
     for change in changes.into_iter().rev() {
@@ -93,7 +110,17 @@ pub(super) fn undo(folder: &Folder, turn: &TurnId) -> Option<Undone> {
             }
         }
     }
+    for made in folders.iter().rev() {
+        // One that holds something is somebody's now, and one that is gone needs nothing.
+        let _ = remove_folder(folder, made);
+    }
     Some(undone)
+}
+
+/// Removes a folder if it is empty.
+fn remove_folder(folder: &Folder, path: &Path) -> Option<()> {
+    let (above, name) = (path.parent()?, path.file_name()?);
+    folder.subfolder(above).ok()?.remove_dir(name).ok()
 }
 
 fn put_back(folder: &Folder, change: Change) -> Result<(), String> {

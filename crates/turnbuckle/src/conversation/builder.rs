@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::conversations::Conversations;
-use super::runtime::{Runtime, ScopeSource, TakenUp};
+use super::runtime::{Runtime, ScopeSource, TakenUp, TellTakenUp};
 use crate::access::{Access, OwnerOnly};
 use crate::agent::Agent;
 use crate::audit::AuditOptions;
 use crate::clock::{Clock, SystemClock};
-use crate::id::{ConversationId, Ids, SystemIds, TurnId};
+use crate::id::{Ids, SystemIds};
 use crate::message::Text;
 use crate::scope::{Actor, PermissionMode, Scope};
 use crate::store::{SideStore, Store};
@@ -34,7 +34,7 @@ pub struct ConversationsBuilder {
     other_agents: OtherAgents,
     side_stores: Vec<Arc<dyn SideStore>>,
     retain: Option<Duration>,
-    on_taken_up: Option<Arc<TakenUp>>,
+    on_taken_up: Option<Arc<TellTakenUp>>,
     audit: Option<AuditOptions>,
 }
 
@@ -148,7 +148,7 @@ impl ConversationsBuilder {
 
     /// Told of each open turn that [`Conversations::recover_due`] takes up, before it goes on: another process began it and left
     /// it, or someone answered what it waited for. It must return quickly. Default: nobody is told.
-    pub fn on_taken_up(mut self, tell: impl Fn(&ConversationId, &TurnId) + Send + Sync + 'static) -> Self {
+    pub fn on_taken_up(mut self, tell: impl Fn(&TakenUp) + Send + Sync + 'static) -> Self {
         self.on_taken_up = Some(Arc::new(tell));
         self
     }

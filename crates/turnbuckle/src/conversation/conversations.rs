@@ -13,7 +13,7 @@ use super::input::{UserInput, WhileBusy};
 use super::order::{CancelOrder, MessageOrder, Order, TakeBackOrder};
 use super::outbox;
 use super::read_back::open_turn;
-use super::runtime::Runtime;
+use super::runtime::{Runtime, TakenUp};
 use super::shared::{Conversation, Submitted};
 use super::waiters::Storing;
 use crate::BoxFuture;
@@ -567,7 +567,9 @@ impl Conversations {
                     && let Some(scratch) = self.store().scratch(id).await?
                     && LeftTurn::of_scratch(&scratch, &self.agent, &self.runtime.services.project).is_none()
                 {
-                    tell(id, &scratch.turn);
+                    let is_other = scratch.model != *self.agent.model_choice();
+                    let model_before = is_other.then(|| scratch.model.clone());
+                    tell(&TakenUp { conversation: id.clone(), turn: scratch.turn, model_before });
                 }
                 conversation.submit_and_spawn(&self.runtime, Order::Wake);
                 taken_up += 1;

@@ -39,7 +39,7 @@ pub use error::{AnswerStatus, Cancelled, PendingCall, RecordedFor, ResolveError,
 pub use input::{UserInput, WhileBusy};
 pub use pages::{AuditedModelCall, CreateError, Page, QueuedMessage};
 pub(crate) use runtime::Runtime;
-pub use runtime::ScopeSource;
+pub use runtime::{ScopeSource, TakenUp};
 pub use standing::Always;
 
 pub use crate::report::{TurnReport, TurnStatus};

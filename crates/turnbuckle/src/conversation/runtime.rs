@@ -19,8 +19,20 @@ use crate::turn::{Services, TurnContext};
 /// Where a revived turn's scope comes from: the actor is stored, the bag is not.
 pub type ScopeSource = dyn Fn(&Actor) -> Scope + Send + Sync;
 
+/// An open turn that [`Conversations::recover_due`] takes up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TakenUp {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The turn.
+    pub turn: TurnId,
+    /// The model that the turn began with, if another one carries it on.
+    pub model_before: Option<Text>,
+}
+
 /// Is told of turns that are taken up.
-pub(crate) type TakenUp = dyn Fn(&ConversationId, &TurnId) + Send + Sync;
+pub(crate) type TellTakenUp = dyn Fn(&TakenUp) + Send + Sync;
 
 /// How many reads of conversations of others are remembered.
 const MAX_READS: usize = 256;
@@ -49,7 +61,7 @@ pub(crate) struct Runtime {
     /// How long unused conversations are kept; `None`: for ever.
     pub(crate) retain: Option<Duration>,
     /// Is told of open turns that maintenance takes up.
-    pub(crate) on_taken_up: Option<Arc<TakenUp>>,
+    pub(crate) on_taken_up: Option<Arc<TellTakenUp>>,
     /// Who was recorded last as reading which conversation of another: not every look at it is recorded again.
     pub(crate) reads: Mutex<VecDeque<(ConversationId, Arc<str>)>>,
     /// How many background tasks run. [`Conversations::drain`] waits for zero.

@@ -50,6 +50,7 @@ impl Session {
         question::shown_beside(&pending, beside(diff), width).iter().for_each(|line| self.view.asked(line));
         self.cut = Cut::of(&pending, diff, &self.view);
         match preview {
+            Some(Ok(diff)) if diff.is_empty() => self.view.say("", Tone::Hook, question::NO_CHANGE),
             Some(Ok(diff)) => match short(&diff) {
                 Some(short) => self.view.diff(&short),
                 None => {

@@ -8,7 +8,7 @@ use turnbuckle_mcp::{Elicitation, ElicitationAnswer};
 use super::super::notify::Waiting;
 use super::Session;
 use crate::mcp::Asked;
-use crate::show::{Tone, clean, name};
+use crate::show::{Line, Tone, clean, name};
 
 /// The most fields that a person is asked for.
 const MOST_FIELDS: usize = 20;
@@ -190,7 +190,7 @@ impl Session {
     pub(super) fn elicit(&mut self, asked: Asked) {
         let Elicitation { server, message, schema, .. } = &asked.question;
         let text = format!("the MCP server {} asks you: {}", name(server), clean(message));
-        self.view.say("ask", Tone::Hook, &text);
+        self.view.asked(&Line { label: "ask", tone: Tone::Hook, text });
         let fields = Field::all(schema);
         self.view.draft.set_aside();
         self.elicited = Some(Elicited { asked, fields, given: Map::new(), at: 0 });
@@ -208,7 +208,7 @@ impl Session {
                 format!("{} would get {}", elicited.server(), clean(&given))
             }
         };
-        self.view.say("", Tone::Plain, &text);
+        self.view.asked(&Line { label: "", tone: Tone::Plain, text });
     }
 
     /// A line that answers it.

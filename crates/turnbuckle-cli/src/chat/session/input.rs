@@ -13,9 +13,7 @@ use super::super::view::Sent;
 use super::super::{history, pictures};
 use super::Session;
 use super::answers::Mode;
-use crate::exit::Exit;
 use crate::show::Tone;
-use crate::signals::Heard;
 
 impl Session {
     pub(super) fn pressed(&mut self, key: Key) {
@@ -24,6 +22,7 @@ impl Session {
             return self.view.focus(key == Key::FocusIn);
         }
         self.interrupted = false;
+        let key = self.held_key(key);
         let is_up = key == Key::Up;
         if self.chooses_by_key(&key)
             || self.answers_by_key(&key)
@@ -81,6 +80,9 @@ impl Session {
     }
 
     fn say(&mut self, words: &str) {
+        if !self.has_room() {
+            return self.hold(words);
+        }
         let is_queued = !self.rests();
         let (text, content) = self.composed(words);
         if self.submit(Command::Send(content.clone())) {
@@ -108,6 +110,9 @@ impl Session {
         }
         if self.rests() {
             return self.say(words);
+        }
+        if !self.has_room() {
+            return self.hold(words);
         }
         let (text, content) = self.composed(words);
         if self.submit(Command::Steer(content)) {
@@ -138,7 +143,7 @@ impl Session {
         }
         if !self.rests() && self.question.is_none() {
             self.view.say("", Tone::Dim, "interrupting the turn; go on typing");
-            self.submit(Command::Cancel);
+            self.cancel();
             // What waits would begin at once; the person wants to say something else first.
             let queued: Vec<_> = self.view.sent.iter().filter_map(|sent| sent.turn.clone()).collect();
             for turn in queued.into_iter().rev() {
@@ -220,44 +225,5 @@ impl Session {
             self.view.say("warning", Tone::Bad, "too much waits to be taken up: that was not sent");
         }
         taken
-    }
-
-    pub(super) fn quit(&mut self) {
-        self.leaving = Some(super::Leave::Exit(Exit::Completed));
-        if !self.rests() {
-            self.view.say("", Tone::Dim, "leaving when the turn rests; Ctrl-C cancels it");
-        }
-    }
-
-    pub(super) fn heard(&mut self, heard: Heard) -> Option<Exit> {
-        let open = !self.rests() || !self.projection.pending.is_empty();
-        if heard == Heard::Leave {
-            self.submit(Command::Cancel);
-            self.leaving = Some(super::Leave::Exit(Exit::Cancelled));
-            return None;
-        }
-        if std::mem::replace(&mut self.interrupted, true) {
-            return Some(Exit::Cancelled);
-        }
-        if self.own.take().is_some() {
-            self.view.say("", Tone::Dim, "stopped the command");
-        } else if open {
-            self.submit(Command::Cancel);
-            // Each is cancelled when its turn begins: what was said stays said.
-            self.unwanted = self.view.sent.len();
-            let queued = match self.unwanted {
-                0 => "",
-                1 => " and the message that is queued",
-                _ => " and all messages that are queued",
-            };
-            self.view.say("", Tone::Dim, &format!("cancelling the turn{queued}; Ctrl-C again leaves"));
-        } else if self.view.draft.is_empty() {
-            self.view.say("", Tone::Dim, "Ctrl-C again leaves");
-        } else {
-            self.view.draft.clear();
-            self.completion = None;
-        }
-        self.view.redraw();
-        None
     }
 }

@@ -49,9 +49,14 @@ impl Session {
             CommandOutcome::Told(label, text) => return self.view.say(label, Tone::Plain, &text),
             CommandOutcome::Conversations(found) => return self.offer(found),
             CommandOutcome::NotSent(problem) => {
-                self.view.sent.pop_back();
+                // Messages are stored in the order in which they were sent.
+                let refused = self.view.sent.iter().position(|sent| sent.turn.is_none());
+                let refused = refused.and_then(|place| self.view.sent.remove(place));
                 self.unwanted = self.unwanted.min(self.view.sent.len());
-                problem
+                match refused {
+                    Some(refused) => return self.hold_refused(&refused.text, problem.without_severity()),
+                    None => problem,
+                }
             }
             CommandOutcome::NotAnswered(call, problem) => {
                 self.answered.retain(|answered| *answered != call);
@@ -66,11 +71,16 @@ impl Session {
             CommandOutcome::Recorded(left) => {
                 return self.view.say("notice", Tone::Hook, &format!("the answer is recorded: {left}"));
             }
+            CommandOutcome::NotCancelled(problem) => {
+                self.cancelling = false;
+                let Some(problem) = problem else { return };
+                problem
+            }
             CommandOutcome::Failed(problem) => problem,
             CommandOutcome::Remote => {
                 self.view.sent.clear();
                 self.unwanted = 0;
-                return self.view.say("notice", Tone::Hook, ELSEWHERE);
+                return self.tell_elsewhere();
             }
             CommandOutcome::HandedOver(call) => {
                 // If it is not there any more, the log has the answer already.
@@ -78,10 +88,17 @@ impl Session {
                     self.answered.retain(|answered| *answered != call);
                     self.handed_over.push(call);
                 }
-                return self.view.say("notice", Tone::Hook, ELSEWHERE);
+                return self.tell_elsewhere();
             }
         };
         self.view.say("error", Tone::Bad, &problem.without_severity());
+    }
+
+    /// Says, once for each turn, that another process carries it on.
+    pub(super) fn tell_elsewhere(&mut self) {
+        if !std::mem::replace(&mut self.is_elsewhere, true) {
+            self.view.say("notice", Tone::Hook, ELSEWHERE);
+        }
     }
 
     /// Says which guarded files came after the last command had ended. While a turn runs, a command may be about to report them itself.

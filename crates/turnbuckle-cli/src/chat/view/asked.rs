@@ -1,72 +1,48 @@
-//! Lines of a question. What is asked about is chosen by a model: no part of it may look like another line of the question.
+//! Questions on the screen of a chat: lines and diffs, of which no part can pass for another line.
 
 use anstyle::Style;
 
-use super::super::styled::{Row, wrap};
-use super::{View, labelled};
-use crate::show::Line;
-
-/// Before every row but the first of a line. No line of a question begins with it: names of arguments that have such a sign are quoted.
-const GUTTER: &str = "│ ";
-const GUTTER_WIDTH: usize = 2;
-/// So many blanks in a row are shown as signs, unless a line begins with them.
-const MANY_BLANKS: usize = 4;
+use super::super::highlight::diff_style;
+use super::super::styled::Row;
+use super::{BELOW_A_QUESTION, View, labelled, size};
+use crate::show::{AskedRow, GUTTER, Line, asked_rows, diff_rows};
 
 impl View {
     /// A line of a question, with every row that goes on marked as such.
     pub(in super::super) fn asked(&mut self, line: &Line) {
         let style = self.screen.palette().style(line.tone);
-        let rows = asked_rows(&line.text, style, self.text_width());
+        let rows = asked(&line.text, style, self.text_width());
         self.put(labelled(line.label, rows, line.label.is_empty()));
     }
-}
 
-/// The rows of a line of a question.
-pub(super) fn asked_rows(text: &str, style: Style, room: usize) -> Vec<Row> {
-    let room = room.saturating_sub(GUTTER_WIDTH).max(1);
-    let lines = text.split('\n').flat_map(|line| wrap(&Row::of(&with_blanks_shown(line), style), room, 0));
-    let marked = |(place, row): (usize, Row)| if place == 0 { row } else { row.behind(Row::dim(GUTTER)) };
-    lines.enumerate().map(marked).collect()
-}
-
-/// A run of blanks could push what is behind it to where another line would begin, or out of sight.
-fn with_blanks_shown(line: &str) -> String {
-    let begins = line.len() - line.trim_start_matches(' ').len();
-    let mut shown = line[..begins].to_owned();
-    let mut rest = &line[begins..];
-    while let Some(at) = rest.find(' ') {
-        let blanks = rest[at..].len() - rest[at..].trim_start_matches(' ').len();
-        shown.push_str(&rest[..at]);
-        shown.push_str(&if blanks < MANY_BLANKS { " " } else { "·" }.repeat(blanks));
-        rest = &rest[at + blanks..];
-    }
-    shown + rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::show::Palette;
-
-    #[test]
-    fn no_row_of_a_value_looks_like_another_field() {
-        for room in [29, 89] {
-            for filler in
-                [" ".repeat(room), "x".repeat(room - 6), format!("{} ", "word ".repeat(room / 5)), "\n".to_owned()]
-            {
-                let text = format!("path: {filler}command: ls");
-                let rows = asked_rows(&text, Style::new(), room);
-                let shown: Vec<String> = rows.into_iter().map(|row| row.paint(Palette::plain())).collect();
-                assert!(shown[0].starts_with("path:"), "{shown:?}");
-                assert!(shown[1..].iter().all(|row| row.contains('│') && !row.starts_with("command")), "{shown:?}");
-            }
-        }
+    /// A diff in the unified format.
+    pub(in super::super) fn diff(&mut self, diff: &str) {
+        let room = self.text_width();
+        let rows: Vec<Row> = diff.lines().flat_map(|line| changed(line, room)).collect();
+        self.put(labelled("", rows, true));
     }
 
-    #[test]
-    fn many_blanks_are_seen_and_indentation_stays() {
-        assert_eq!(with_blanks_shown("      if x {"), "      if x {");
-        assert_eq!(with_blanks_shown("a b  c    d"), "a b  c····d");
-        assert_eq!(with_blanks_shown("a     "), "a·····");
+    /// Whether these lines and this diff can be on the screen all at once, with what stands below them.
+    pub(in super::super) fn fits(&self, lines: &[Line], diff: Option<&str>) -> bool {
+        let room = self.text_width();
+        let lines: usize = lines.iter().map(|line| asked(&line.text, Style::new(), room).len()).sum();
+        let diff: usize = diff.unwrap_or_default().lines().map(|line| changed(line, room).len()).sum();
+        lines + diff + BELOW_A_QUESTION <= size().1
     }
+}
+
+fn asked(text: &str, style: Style, room: usize) -> Vec<Row> {
+    styled(asked_rows(text, room), style)
+}
+
+fn changed(line: &str, room: usize) -> Vec<Row> {
+    styled(diff_rows(line, room), diff_style(line))
+}
+
+fn styled(rows: Vec<AskedRow>, style: Style) -> Vec<Row> {
+    let row = |row: AskedRow| match row.goes_on {
+        false => Row::of(&row.text, style),
+        true => Row::of(&row.text, style).behind(Row::dim(GUTTER)),
+    };
+    rows.into_iter().map(row).collect()
 }

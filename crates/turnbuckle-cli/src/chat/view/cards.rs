@@ -22,6 +22,7 @@ const MOST_DIFF: usize = 40;
 #[derive(Debug)]
 struct Card {
     call: CallId,
+    tool: Text,
     title: String,
     /// Set when it runs.
     since: Option<Instant>,
@@ -66,10 +67,13 @@ impl Cards {
                     return;
                 }
                 let title = show::called(name, &arguments.value());
-                self.tools.push(Card { call: call.clone(), title, since: None, progress: String::new() });
+                let (call, tool) = (call.clone(), name.clone());
+                self.tools.push(Card { call, tool, title, since: None, progress: String::new() });
             }
-            EventKind::ToolStarted { call, .. } => {
+            EventKind::ToolStarted { call, arguments, .. } => {
                 if let Some(card) = self.tools.iter_mut().find(|card| card.call == *call) {
+                    // A hook or an approver may have put others in the place of the model's.
+                    card.title = show::called(&card.tool, &arguments.value());
                     card.since.get_or_insert_with(Instant::now);
                 }
             }
