@@ -36,7 +36,7 @@ fn check_shows_what_contexts_hold_and_warns_of_reducers_that_cannot_keep_them_sm
         .says("cannot keep contexts small")
         .says("turnbuckle.toml:2");
     check("[context]\nreducers = []\n").exits(0).says("cannot keep contexts small");
-    check("[context]\nreducers = [\"window\"]\n").exits(0).says("cannot make an open turn smaller");
+    check("[context]\nreducers = [\"window\"]\n").exits(0).says("cannot make results smaller");
     check("[context]\nreducers = [\"window\", \"tool_results\"]\n").exits(0).says("cheap ones first");
     check("[context]\nreducers = [\"windw\"]\n")
         .exits(2)
