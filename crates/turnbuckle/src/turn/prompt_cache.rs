@@ -115,10 +115,10 @@ fn repeated(last: &SentRequest, now: &SentRequest, found: Option<&CacheBreak>) -
     let before = last.repeated.as_ref().filter(|before| before.turn == now.turn || before.turn == last.turn);
     let Some(found) = found.filter(|found| found.cause.is_worth_a_warning()) else { return before.cloned() };
     let culprit = found.cause.culprit();
-    if matches!(found.cause, BreakCause::Reducers { .. }) {
-        if let Some(before) = before.filter(|before| before.culprit == culprit && before.turn == now.turn) {
-            return Some(before.clone());
-        }
+    if matches!(found.cause, BreakCause::Reducers { .. })
+        && let Some(before) = before.filter(|before| before.culprit == culprit && before.turn == now.turn)
+    {
+        return Some(before.clone());
     }
     let count = before.filter(|before| before.culprit == culprit).map_or(0, |before| before.count) + 1;
     Some(Repeated { culprit, count, turn: now.turn.clone() })
