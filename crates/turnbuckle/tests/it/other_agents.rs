@@ -6,7 +6,7 @@ use turnbuckle::stores::MemoryStore;
 use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatus, UserInput, WhileBusy};
 
 fn with_agent(name: &str, store: &MemoryStore, choice: OtherAgents) -> Conversations {
-    let agent = Agent::builder(name, Script::says(["one", "two", "three"])).build().unwrap();
+    let agent = Agent::builder(name, Script::says(["one", "two", "three", "four"])).build().unwrap();
     Conversations::builder(agent, store.clone()).other_agents(choice).build()
 }
 
