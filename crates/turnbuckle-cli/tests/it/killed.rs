@@ -13,8 +13,6 @@ const KILLS: usize = 200;
 const WORKERS: usize = 2;
 /// So often one turn is killed before it is left in peace.
 const KILLS_A_TURN: usize = 4;
-/// A turn takes about as long, so that kills come everywhere in it.
-const LONGEST_LIFE: u64 = 120_000;
 
 const CONFIG: &str = "[store]\nurl = \"sqlite:kept/here.db\"\n[tools]\napprove = []\n";
 const REPLIES: &str = r#"
@@ -133,6 +131,10 @@ fn has_ended(log: &Log) -> bool {
 fn work(mut dice: Dice, kills: usize) -> usize {
     let folder = Folder::with_config(REPLIES, CONFIG);
     let (mut killed, mut lengths) = (0, std::collections::BTreeSet::new());
+    // As long as a turn takes that nobody kills, on this machine and now, so that kills come everywhere in it.
+    let began = Instant::now();
+    folder.run(&["run", "--json", "-c", "undisturbed", "go"]).exits(0);
+    let longest_life = u64::try_from(began.elapsed().as_micros()).unwrap();
     for number in 0.. {
         let mut talk = Talk { folder: &folder, id: format!("talk{number}"), told: Log::new() };
         for round in 0..KILLS_A_TURN {
@@ -144,7 +146,7 @@ fn work(mut dice: Dice, kills: usize) -> usize {
             if has_ended(&stored) {
                 break;
             }
-            let lived = talk.kill_after(Duration::from_micros(dice.below(LONGEST_LIFE)), stored.is_empty());
+            let lived = talk.kill_after(Duration::from_micros(dice.below(longest_life)), stored.is_empty());
             let stored = talk.check("after a kill");
             if lived {
                 killed += 1;

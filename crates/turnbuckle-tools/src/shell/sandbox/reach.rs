@@ -103,7 +103,7 @@ impl<'a> Reach<'a> {
         let mounts = covered.as_ref().map(|covered| MountPlan {
             folder: project.to_path_buf(),
             writable: support.rest_read_only.then(writable),
-            pinned: names.pinned().into_iter().chain(own_folders::pinned(&policy.hidden, &self.changeable())).collect(),
+            pinned: names.pinned().chain(own_folders::pinned(&policy.hidden, &self.changeable())).collect(),
             read_only: names.existing(),
             hidden: policy.hidden.iter().filter(|path| path.is_dir()).cloned().collect(),
             empty: tmp.empty(),
