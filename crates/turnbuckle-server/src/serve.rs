@@ -174,10 +174,11 @@ impl Connections {
         }
         let (http, certificate, leaving) = (self.http.clone(), self.certificate.clone(), self.leaving.subscribe());
         async move {
+            // In boxes of their own: an idle connection would otherwise be as large as one with TLS.
             match certificate {
-                None => http.serve(stream, peer, routes, leaving).await,
-                Some(certificate) => match certificate.handshake(stream).await {
-                    Ok(Some(stream)) => http.serve(stream, peer, routes, leaving).await,
+                None => Box::pin(http.serve(stream, peer, routes, leaving)).await,
+                Some(certificate) => match Box::pin(certificate.handshake(stream)).await {
+                    Ok(Some(stream)) => Box::pin(http.serve(stream, peer, routes, leaving)).await,
                     Ok(None) => tracing::debug!("a connection without TLS was refused"),
                     Err(error) => tracing::debug!(%error, "a handshake failed"),
                 },
