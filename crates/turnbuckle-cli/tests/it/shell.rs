@@ -1,9 +1,10 @@
 //! The shell tool in the program: it asks, rules allow, and commands end with the program.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -148,4 +149,58 @@ fn a_launcher_that_was_told_a_command_runs_nothing_before_the_word_to_begin() {
         drop(ours);
         assert_eq!((launcher.wait().unwrap().success(), folder.path().join("ran").exists()), (runs, runs), "{word:?}");
     }
+}
+
+/// What a launcher is told that waits as a shell, and the line, but not the word to begin.
+const WAITING: &[u8] = b"\x01\0\0\0\0\x02{ exec </dev/null; exec /bin/sh -c ': > ran'";
+
+#[test]
+fn a_launcher_that_waits_as_a_shell_runs_nothing_before_the_word_to_begin() {
+    for (word, runs) in [("", false), ("\n", false), ("\nexit\n", false), ("\nexit\n}\n", true)] {
+        let folder = Folder::foreign();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut launcher = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
+        launcher.arg0("turnbuckle-shell").arg(std::process::id().to_string()).stdin(OwnedFd::from(theirs));
+        let mut launcher = launcher.current_dir(folder.path()).spawn().unwrap();
+        // All at once: the launcher leaves to the shell what is the shell's.
+        ours.write_all(&[WAITING, word.as_bytes()].concat()).unwrap();
+        drop(ours);
+        assert_eq!((launcher.wait().unwrap().success(), folder.path().join("ran").exists()), (runs, runs), "{word:?}");
+    }
+}
+
+/// Starts a launcher, tells it all but the word to begin, and waits to be killed.
+const KILLED_IN_BETWEEN: &str = "
+import os, socket, sys, time
+ours, theirs = socket.socketpair()
+launcher = os.fork()
+if launcher == 0:
+    os.dup2(theirs.fileno(), 0)
+    os.execv(sys.argv[1], ['turnbuckle-shell', str(os.getppid())])
+theirs.close()
+ours.sendall(bytes.fromhex(sys.argv[2]))
+while open('/proc/%d/comm' % launcher).read() != 'sh\\n':
+    time.sleep(0.001)
+print(launcher, flush=True)
+time.sleep(1000)
+";
+
+#[test]
+fn killed_with_sigkill_between_a_line_and_the_word_to_begin_nothing_runs() {
+    let folder = Folder::foreign();
+    let told: String = WAITING.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut caller = Command::new("python3");
+    caller.args(["-c", KILLED_IN_BETWEEN, env!("CARGO_BIN_EXE_turnbuckle"), &told]).current_dir(folder.path());
+    let mut caller = caller.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut launcher = String::new();
+    BufReader::new(caller.stdout.as_mut().unwrap()).read_line(&mut launcher).unwrap();
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    let (killed, waiting) = (Instant::now(), Path::new("/proc").join(launcher.trim()));
+    // Nobody may wait for it here, so it can stay as an entry without a command line.
+    while std::fs::read(waiting.join("cmdline")).is_ok_and(|line| !line.is_empty()) {
+        assert!(killed.elapsed() < Duration::from_secs(20), "the shell still waits");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!launcher.trim().is_empty() && !folder.path().join("ran").exists());
 }
