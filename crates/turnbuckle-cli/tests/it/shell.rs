@@ -204,3 +204,74 @@ fn killed_with_sigkill_between_a_line_and_the_word_to_begin_nothing_runs() {
     }
     assert!(!launcher.trim().is_empty() && !folder.path().join("ran").exists());
 }
+
+/// Lines of every kind: what stands in the script of a shell that waits, and what a new shell gets.
+const LINES: [&str; 21] = [
+    "true",
+    "exit 3",
+    "echo it\\'s \"a b\" 'c\nd'; nosuch-program; pwd",
+    "nosuch-program --with 'arguments'",
+    "cat; cat /dev/stdin; echo end",
+    "sh -c 'kill -9 $$'",
+    "sh -c 'kill -9 $$'; echo then",
+    "kill -9 $$",
+    "echo $0 $- $# $HOME; umask",
+    "echo $LINENO;\necho $LINENO",
+    "if",
+    "echo 'never ends",
+    "}; echo outside",
+    "set -e; false; echo not",
+    "trap 'echo bye' EXIT; exit 4",
+    "cat <<'end'\n$HOME `id` '\nend\n",
+    "echo Ā '\u{81}' '\u{1f600}'",
+    "sh -c 'exit 9' | cat; sh -c 'exit 7'",
+    "(echo a; exit 5) & wait $!",
+    "exec sh -c 'exit 6'",
+    "env | grep -v -e ^TMPDIR= -e ^TURNBUCKLE_PROGRAM= | sort",
+];
+
+/// Here it is known what comes: the shell of the test may have files open that it inherited.
+const OPEN_FILES: (&str, &str) = ("ls /proc/self/fd | tr '\\n' ' '", "0 1 2 3 ");
+
+#[test]
+fn a_shell_that_waited_gives_the_result_of_a_new_one_in_and_without_the_sandbox() {
+    // A pause in which the next shell is started.
+    let replies = LINES.iter().chain([&OPEN_FILES.0]).enumerate().map(|(number, line)| {
+        let call = serde_json::json!({ "id": format!("c{number}"), "name": "shell", "arguments": { "command": line } });
+        serde_json::json!({ "delay_ms": 60, "tool_calls": [call] }).to_string()
+    });
+    let replies = format!("{}, {{ \"text\": \"done\" }}", replies.collect::<Vec<_>>().join(", "));
+    for sandbox in ["on", "off"] {
+        let config = format!("[tools]\nbuiltin = [\"shell\"]\napprove = []\n[tools.shell]\nsandbox = \"{sandbox}\"\n");
+        let folder = Folder::with_config(&replies, &config);
+        let ran = crate::program::Ran::of(folder.command(&["run", "--json", "go"])).exits(0);
+        let results = ran.events().into_iter().filter(|event| event["type"] == "tool_result");
+        let results: Vec<_> = results.map(|event| event["content"][0]["text"].as_str().unwrap().to_owned()).collect();
+        assert_eq!((results.len(), results[LINES.len()].as_str()), (LINES.len() + 1, OPEN_FILES.1));
+        for (line, result) in LINES.iter().zip(results) {
+            let program = folder.command(&[]);
+            // Through another shell, so that both outputs are one.
+            let mut command = Command::new("sh");
+            command.args(["-c", "exec /bin/sh -c \"$1\" 2>&1 </dev/null", "sh", line]).current_dir(folder.path());
+            for (name, value) in program.get_envs() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            let output = command.output().unwrap();
+            let mut expected = String::from_utf8(output.stdout).unwrap();
+            if !output.status.success() {
+                let how = output
+                    .status
+                    .code()
+                    .map_or(format!("[{}]", output.status), |code| format!("[exit status: {code}]"));
+                let gap = if expected.is_empty() || expected.ends_with('\n') { "" } else { "\n" };
+                expected = format!("{expected}{gap}{how}");
+            } else if expected.is_empty() {
+                expected = "[no output]".to_owned();
+            }
+            assert_eq!(result, expected, "{line:?}, sandbox {sandbox}");
+        }
+    }
+}

@@ -54,9 +54,10 @@ impl Launched {
     /// Starts a launcher, which confines itself and then becomes a shell that waits for its line.
     async fn waiting(options: &ShellOptions, place: Place) -> Result<Self, ShellError> {
         // Once in a process, and not while a call waits.
-        tokio::task::spawn_blocking(script::look_at_shell)
-            .await
-            .map_err(|error| ShellError::Start(io::Error::other(error)))?;
+        if !script::is_shell_known() {
+            let looked = tokio::task::spawn_blocking(script::look_at_shell).await;
+            looked.map_err(|error| ShellError::Start(io::Error::other(error)))?;
+        }
         Self::launcher(options, place, "", launcher::WAIT).await
     }
 

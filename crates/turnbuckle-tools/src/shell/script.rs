@@ -54,6 +54,10 @@ pub(super) fn look_at_shell() {
     IS_SAME.get_or_init(|| is_same(Path::new(SHELL)).unwrap_or_default());
 }
 
+pub(super) fn is_shell_known() -> bool {
+    IS_SAME.get().is_some()
+}
+
 /// Of `dash` it is known, as long as it does not execute the last program behind `-c` in its own place: then a signal that ends the program would end
 /// the shell as well. `bash` does that, and writes of programs that were ended by a signal in scripts only.
 fn is_same(shell: &Path) -> io::Result<bool> {
