@@ -1,3 +1,5 @@
+//! Lines of every kind, by a shell that waited and by `sh -c`.
+
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -331,13 +333,13 @@ fn no_mixture_of_signs_runs_before_the_word_to_begin_or_otherwise_than_behind_c(
         assert!(!status.success() && !mark.exists(), "{told:?}");
         let expected = behind_c(shell, &folder, &line);
         let result = after_waiting(shell, &folder, &[&told, BEGIN]);
-        // Both sides of a pipe write when they come to it.
+        // Both sides of a pipe write when they come to it, and messages in several pieces.
         let sorted = |(status, text): &Ran| {
-            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            lines.sort();
-            (*status, lines)
+            let mut signs: Vec<char> = text.chars().collect();
+            signs.sort_unstable();
+            (*status, signs)
         };
-        assert_eq!(sorted(&result), sorted(&expected), "{told:?}");
+        assert_eq!(sorted(&result), sorted(&expected), "{told:?}: {result:?}, behind -c {expected:?}");
         if mark.exists() {
             std::fs::remove_file(&mark).unwrap();
         }
