@@ -2,9 +2,10 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, OnExhausted, Script};
 use turnbuckle::{BoxFuture, Reply};
@@ -278,6 +279,9 @@ impl Model for NamedModel {
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
     }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model().body_fields(request)
+    }
 }
 
 #[cfg(test)]
@@ -295,5 +299,8 @@ mod tests {
             assert!(ModelName::parse(bad).is_err(), "{bad}");
         }
         assert!(ModelName::parse("scirpt:x").unwrap_err().to_string().contains("did you mean `script`?"));
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model.body_fields(request)
     }
 }

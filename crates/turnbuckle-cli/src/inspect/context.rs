@@ -124,7 +124,14 @@ fn answered(conversation: &Conversation, call: &Call) -> (Value, Problem) {
 fn recorded(conversation: &Conversation, audited: &AuditedCall, what: &str) -> (Value, Problem) {
     let request = audited.request(&conversation.contents);
     let redacted = request.body.to_string().matches(REDACTED).count();
-    let mut told = format!("recorded by the audit at {}, as it was sent", audited.at);
+    let fields = match audited.fields {
+        Some(_) => "messages in Turnbuckle's form, and in `fields` the rest of the body that the model's client made",
+        None => "but without options of the model, which were not recorded if it had any",
+    };
+    let mut told = format!("recorded by the audit at {}, as it was sent: {fields}", audited.at);
+    if audited.tools_withheld {
+        told += "; its tools were withheld: it could call none";
+    }
     if !what.is_empty() {
         told += &format!("; {what}");
     }

@@ -54,7 +54,7 @@ impl Work {
         let (Some(write), Some(options)) = (&mut self.audit, &ctx.services.audit) else { return answer };
         let error = answer.as_ref().err().map(|error| options.redacted_text(&error.to_string()));
         let took = ctx.clock().coarse().saturating_sub(began);
-        let stored = self.memory.store(request, options, &mut write.contents);
+        let stored = self.memory.store(request, model, options, &mut write.contents);
         write.calls.push(AuditedCall {
             turn: self.turn.clone(),
             purpose: CallPurpose::Summary,
@@ -71,7 +71,9 @@ impl Work {
             injected: Vec::new(),
             system: stored.system,
             tools: stored.tools,
+            tools_withheld: request.withholds_tools(),
             schema: stored.schema,
+            fields: stored.fields,
             messages: stored.messages,
         });
         answer
