@@ -2,12 +2,13 @@
 
 use std::io::{self, IsTerminal};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use turnbuckle::access::Action;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::{ConversationsBuilder, SendError, TurnError, TurnHandle};
-use turnbuckle::event::EventKind;
+use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
@@ -132,14 +133,9 @@ impl Watch {
             let log = &tail.snapshot.events;
             view.knows(log);
             // A conversation that is not there yet cannot be asked.
-            let cuts = match log.is_empty() {
-                true => Vec::new(),
-                false => conversations.cuts(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?,
-            };
-            if !cuts.is_empty() {
-                let summaries = conversations.summaries(&id, ready.scope.clone()).await;
-                let summaries = summaries.map_err(|error| refused(error, common))?;
-                view.has_messages(messages_shown(Stored { log, cuts: &cuts, summaries: &summaries }));
+            if let Some(oldest) = log.first() {
+                let shown = messages_of(&conversations, &id, (log, oldest.seq), &ready.scope).await;
+                view.has_messages(shown.map_err(|error| refused(error, common))?);
             }
         }
         let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope);
@@ -407,6 +403,30 @@ impl Watch {
             self.output.problem(&Problem::warning(what).hint(hint));
         }
     }
+}
+
+/// How many messages contexts have. `log` is what viewers are given, from the event `oldest` on: contexts may show older ones.
+async fn messages_of(
+    conversations: &Conversations,
+    id: &ConversationId,
+    (log, oldest): (&[Arc<Event>], u64),
+    scope: &Scope,
+) -> Result<usize, SendError> {
+    let cuts = conversations.cuts(id, scope.clone()).await?;
+    let summaries = match cuts.iter().any(|cut| cut.summary.is_some()) {
+        true => conversations.summaries(id, scope.clone()).await?,
+        false => Vec::new(),
+    };
+    let first = cuts.last().map_or(1, |cut| cut.first);
+    let mut all = match oldest.saturating_sub(first) {
+        0 => Vec::new(),
+        missing => {
+            let most = usize::try_from(missing).unwrap_or(usize::MAX);
+            conversations.history(id, Some(oldest), most, scope).await?.items
+        }
+    };
+    all.extend(log.iter().cloned());
+    Ok(messages_shown(Stored { log: &all, cuts: &cuts, summaries: &summaries }))
 }
 
 /// What is told next; nothing ever, where nothing is shown.
