@@ -1,5 +1,6 @@
 //! What a try at a summary takes: its model calls, what they cost, and what the audit keeps of them.
 
+use super::SummaryError;
 use crate::audit::{AuditWrite, AuditedCall, CallPurpose};
 use crate::id::TurnId;
 use crate::limits::UsedBudget;
@@ -77,6 +78,14 @@ impl Work {
             messages: stored.messages,
         });
         answer
+    }
+
+    /// The last reply was no summary: the audit says why.
+    pub(super) fn note_refused(&mut self, ctx: &TurnContext, error: &SummaryError) {
+        let call = self.audit.as_mut().and_then(|write| write.calls.last_mut());
+        if let (Some(call), Some(options)) = (call, &ctx.services.audit) {
+            call.error = Some(options.redacted_text(&error.to_string()));
+        }
     }
 
     /// Stores what the audit keeps, if there is one and if there is anything.
