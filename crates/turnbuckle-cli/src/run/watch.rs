@@ -40,6 +40,10 @@ const REST: Duration = Duration::from_secs(2);
 const NOT_SHOWN: &str = "note: you may answer this call, and [access] here does not let you read its conversation: what the turn \
                          does is not shown\n";
 
+/// For someone who did not wait for it.
+const SUMMARY_LEFT: &str = "a summary of the oldest turns was not waited for: it stays in the outbox, and who takes up the \
+                            conversation next makes it\n";
+
 /// How the person wants to see it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DisplayOptions {
@@ -336,9 +340,14 @@ impl Watch {
 
     async fn wait_for_summary(&mut self) {
         // A signal leaves it to the next process, also one that came while the turn ran.
-        if !self.is_leaving && self.has_summary_to_make().await {
-            let most = self.conversations.agent().summary_timeout();
-            self.wait_for_background(most).await;
+        if self.has_summary_to_make().await {
+            if !self.is_leaving {
+                let most = self.conversations.agent().summary_timeout();
+                self.wait_for_background(most).await;
+            }
+            if self.is_leaving {
+                self.output.err(SUMMARY_LEFT);
+            }
         }
         while let Some(told) = self.tail.as_mut().and_then(Subscription::try_next) {
             self.show(Some(&told));
