@@ -8,7 +8,7 @@ use turnbuckle::ConversationId;
 use turnbuckle::audit::message_json;
 use turnbuckle::store::AuditedCall;
 
-use super::why::data::{Call, Conversation, NOT_KNOWN, REDACTED, Wanted, fate};
+use super::why::data::{Call, Conversation, REDACTED, Wanted, fate};
 use super::{print_all, unprintable};
 use crate::Stopped;
 use crate::args::Common;
@@ -117,7 +117,7 @@ fn answered(conversation: &Conversation, call: &Call) -> (Value, Problem) {
     let messages: Vec<_> =
         conversation.messages.iter().flat_map(|messages| messages.iter()).map(message_json).collect();
     let body = json!({ "model": call.sent.model, "messages": messages });
-    (body, Problem::warning(format!("rebuilt from the log: {NOT_KNOWN}")))
+    (body, Problem::warning(format!("rebuilt from the log, without {}", conversation.not_recorded())))
 }
 
 /// What the audit has of a request.

@@ -131,6 +131,9 @@ fn page(conversation: &Conversation, id: &ConversationId) -> String {
         out.push_str(&chart(conversation));
         out.push_str(&events(conversation));
     }
+    if conversation.has_uncorrected(conversation.calls.iter()) {
+        let _ = writeln!(out, "<p class=\"foot\">Of sizes, {}.</p>", escaped(super::UNCORRECTED));
+    }
     if let Some(not_known) = conversation.not_known(conversation.calls.iter()) {
         let _ = writeln!(out, "<p class=\"foot\">Sizes are estimates. Not known: {}.</p>", escaped(not_known));
     } else {
