@@ -275,7 +275,7 @@ fn cut_off(text: &str) -> String {
 
 fn bar(conversation: &Conversation, call: &Call, top: u64, is_new_summary: bool, side: &str) -> String {
     let mut out = format!(
-        "<div class=\"call{side}\" tabindex=\"0\" aria-label=\"call {}, about {} tokens\"><div class=\"stack\">",
+        "<div class=\"call{side}\" tabindex=\"0\" role=\"group\" aria-label=\"call {}, about {} tokens\"><div class=\"stack\">",
         escaped(&call.name()),
         call.tokens()
     );
@@ -421,7 +421,7 @@ fn events(conversation: &Conversation) -> String {
 
 fn table(rows: &str) -> String {
     format!(
-        "<div class=\"wide\"><table class=\"events\">\n<thead><tr><th>call</th><th>what</th><th></th></tr></thead>\n\
+        "<div class=\"wide\"><table class=\"events\">\n<thead><tr><th>call</th><th>what</th><th>details</th></tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n"
     )
 }
