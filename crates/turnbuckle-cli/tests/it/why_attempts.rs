@@ -191,16 +191,22 @@ fn servers_of_fallback_models_and_of_sub_agents_are_asked_how_many_tokens_they_t
     let down = r#"{ "replies": [ { "error": { "status": 503, "message": "down" } } ] }"#;
     let (hook, agent) =
         ("[[hooks]]\nuse = \"fallback\"\nmodels = [\"MODEL\"]\n", "[[agents]]\nname = \"scout\"\nmodel = \"MODEL\"\n");
-    for (section, exit) in [(hook, 1), (agent, 0)] {
+    // What is left of so small a window is less than hooks may inject, unless that is set.
+    let limits = "[agents.limits]\ninjection_reserve = 100\n";
+    for (section, limits, exit) in [(hook, "", 1), (agent, limits, 0), (agent, "", 2)] {
         let (address, seen) = narrow_server();
         let folder = Folder::new();
-        folder.file("s.json", if exit == 0 { OK } else { down });
+        folder.file("s.json", if exit == 1 { down } else { OK });
         let section = section.replace("MODEL", &format!("openai@http://{address}/v1:m"));
-        folder.users_file(&format!("[agent]\ndefault_retry = false\n{section}"));
+        folder.users_file(&format!("[agent]\ndefault_retry = false\n{section}{limits}"));
         folder.run(&["check", "--model", "script:s.json"]);
         assert!(seen.try_recv().is_err(), "check connects to nothing");
         let message = "some words of prose ".repeat(900);
-        folder.run_with_stdin(&["run", "-c", "m", "--model", "script:s.json"], message.as_bytes()).exits(exit);
+        let run = ["run", "-c", "m", "--model", "script:s.json"];
+        let ran = folder.run_with_stdin(&run, message.as_bytes()).exits(exit);
+        if exit == 2 {
+            ran.says("turnbuckle.toml:5: injection_reserve (4000) must be smaller than context_tokens (1536)");
+        }
         let asked: Vec<String> = seen.try_iter().collect();
         assert_eq!(asked, ["GET /v1/models HTTP/1.1"], "what it cannot take is not sent: {section}");
     }
