@@ -117,8 +117,16 @@ const WINDOW_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long what a server said holds. A configuration often names one server several times: for the agent, sub-agents and hooks.
 const WINDOW_KNOWN: Duration = Duration::from_secs(30);
 
-/// What servers said: the address, the model, when that was, and how many tokens it takes if they know.
-static WINDOWS: Mutex<Vec<(String, String, Instant, Option<u64>)>> = Mutex::new(Vec::new());
+/// What a server said.
+struct SaidWindow {
+    base: String,
+    model: String,
+    at: Instant,
+    /// `None` if it did not say how many tokens the model takes.
+    window: Option<u64>,
+}
+
+static WINDOWS: Mutex<Vec<SaidWindow>> = Mutex::new(Vec::new());
 
 /// How many tokens the model takes, if its server says so in time.
 fn window_at_server(name: &Name) -> Option<u64> {
@@ -126,13 +134,13 @@ fn window_at_server(name: &Name) -> Option<u64> {
     let model = name.model();
     let windows = || WINDOWS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut known = windows();
-    known.retain(|(_, _, at, _)| at.elapsed() < WINDOW_KNOWN);
-    if let Some((_, _, _, window)) = known.iter().find(|(at, of, _, _)| *at == base && of == model) {
-        return *window;
+    known.retain(|said| said.at.elapsed() < WINDOW_KNOWN);
+    if let Some(said) = known.iter().find(|said| said.base == base && said.model == model) {
+        return said.window;
     }
     drop(known);
     let window = asked_window(base.clone(), model.to_owned());
-    windows().push((base, model.to_owned(), Instant::now(), window));
+    windows().push(SaidWindow { base, model: model.to_owned(), at: Instant::now(), window });
     window
 }
 
