@@ -85,7 +85,7 @@ fn asked_model() -> Result<Option<String>, Stopped> {
     let found = ModelName::first_found();
     loop {
         let line =
-            ask(&format!("1/3  Which model? For example anthropic:claude-sonnet-4-5 or ollama:llama3.2 [{found}]"))?;
+            ask(&format!("1/3  Which model? For example anthropic:claude-sonnet-5-5 or ollama:llama3.2 [{found}]"))?;
         if line.is_empty() {
             // The key may be another one tomorrow, so it is not written down.
             return Ok(None);
