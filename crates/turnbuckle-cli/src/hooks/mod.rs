@@ -240,12 +240,13 @@ impl Line<'_> {
 
     /// As the file has them.
     fn options(&self) -> String {
-        let mut shown = vec![format!("use = \"{}\"", self.used())];
-        match self.part {
-            Some(part) => shown
-                .extend(part.options.iter().map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value)))),
-            None => shown.push("(added by default; `default_retry = false` in [agent] leaves it out)".to_owned()),
-        }
+        let default = match self.part {
+            Some(_) => "",
+            None => " (added by default; `default_retry = false` in [agent] leaves it out)",
+        };
+        let mut shown = vec![format!("use = \"{}\"{default}", self.used())];
+        let options = self.part.into_iter().flat_map(|part| &part.options);
+        shown.extend(options.map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value))));
         let settings = self.entry.settings();
         if !settings.tools.is_empty() {
             shown.push(format!("tools = {:?}", settings.tools));
