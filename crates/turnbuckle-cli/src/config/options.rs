@@ -77,7 +77,7 @@ impl Options<'_> {
         let at = item.map_or_else(|| found.map(|(key, _)| key.span()), |item| Some(item.span()));
         let why = followed_by_causes(error.why.clone(), error.source());
         let problem = Problem::error(format!("`{}` in {} {why}", error.option, self.title));
-        let hint = format!("`turnbuckle schema` prints the options of `{}`, with what each may be", row.name);
+        let hint = format!("`turnbuckle schema` lists the options of `{}`", row.name);
         self.source.tell(problem.at(&self.source.place(at.unwrap_or(self.table.span()).start)).hint(hint));
     }
 
@@ -99,7 +99,7 @@ impl Options<'_> {
         } else if let Some((name, _)) = named(message, "missing field ") {
             (format!("`{name}` in {} is missing", self.title), format!("write `{name} = …`"), None)
         } else {
-            let hint = format!("`turnbuckle schema` prints the options of `{}`, with what each may be", row.name);
+            let hint = format!("`turnbuckle schema` lists the options of `{}`", row.name);
             (format!("{} {}", self.named(&span), complaint(message)), hint, None)
         };
         self.source.tell(Problem::error(what).at(&self.source.place(span.start)).hint(hint));
