@@ -404,7 +404,7 @@ async fn undo(
             Err(error) => return CommandOutcome::Failed(Problem::error(error.to_string())),
         }
     }
-    let text = "there is nothing to put back: no turn of this chat has changed files, or they were put back already; what an \
-                earlier chat changed is not known here";
+    let text = "there is nothing to put back: no turn of this conversation has changed files, they were put back already, or it \
+                is too long ago: the last 32 turns of the project are kept";
     CommandOutcome::Told("undo", text.to_owned())
 }
