@@ -269,10 +269,17 @@ pub(crate) struct Mcp {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum McpCommand {
     /// Log in at an MCP server of the configuration that has a `url`
-    Login {
-        /// The server's name
-        name: String,
-    },
+    Login(McpLogin),
+}
+
+/// Options of `mcp login`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct McpLogin {
+    /// The server's name
+    pub(crate) name: String,
+    /// Print where the tokens are as one JSON object. The address to open stands on stderr
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `cancel`.
