@@ -3,6 +3,7 @@
 mod answers;
 mod erasure;
 mod examples;
+mod hints;
 mod hooks;
 mod setup;
 
@@ -15,6 +16,7 @@ use turnbuckle_tools::rules::Rule;
 pub(crate) use answers::{Answer, AnswerOptions, Approvals, ApprovalsCommand, CarryOn, Pending, Resolve};
 pub(crate) use erasure::{Delete, Export, Hold};
 pub(crate) use examples::command;
+pub(crate) use hints::after;
 pub(crate) use hooks::{Hooks, HooksCommand, HooksConform, HooksTest, TestedEvent};
 pub(crate) use setup::{Check, Completions, Init, InitTools, Man};
 
@@ -240,9 +242,9 @@ pub(crate) struct Run {
 /// Options of `serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Where to listen: ADDRESS:PORT; port 0 takes a free one. Other than loopback only with `[[serve.tokens]]` [default: `listen` in
+    /// Where to listen: ADDRESS:PORT, or localhost:PORT; port 0 takes a free one. Other than loopback only with `[[serve.tokens]]` [default: `listen` in
     /// [serve], else 127.0.0.1:7878]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = hints::listen_address)]
     pub(crate) listen: Option<std::net::SocketAddr>,
     /// Let MCP clients approve calls over `/mcp`. A client is usually a model: it could approve what it asked for itself
     #[arg(long)]
