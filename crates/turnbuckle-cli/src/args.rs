@@ -122,16 +122,24 @@ impl Common {
         self.config.is_some() || self.model.is_some() || self.store.is_some()
     }
 
-    /// As they were given, each with a space before it: behind a command they lead to the same conversations. A password in an
-    /// address is not repeated.
+    /// As they were given, each with a space before it: behind a command that looks they lead to the same conversations. A
+    /// password in an address is not repeated.
     pub(crate) fn same_store(&self) -> String {
         let config = self.config.as_ref().map(|path| path.display().to_string());
-        let given = [("--config", config), ("--store", self.store.clone()), ("--model", self.model.clone())];
-        let shown = given
-            .iter()
-            .filter_map(|(name, value)| Some(format!(" {name} {}", quoted(&without_password(value.as_deref()?)))));
-        shown.collect()
+        shown_options(&[("--config", config.as_deref()), ("--store", self.store.as_deref())])
     }
+
+    /// The same for a command that runs the agent: with its model.
+    pub(crate) fn same_agent(&self) -> String {
+        self.same_store() + &shown_options(&[("--model", self.model.as_deref())])
+    }
+}
+
+/// Those that were given, as a person would type them.
+fn shown_options(given: &[(&str, Option<&str>)]) -> String {
+    let shown =
+        given.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(&without_password((*value)?)))));
+    shown.collect()
 }
 
 #[derive(Debug, Subcommand)]
@@ -469,8 +477,9 @@ mod tests {
 
     #[test]
     fn a_command_that_is_shown_can_be_copied() {
-        let common =
-            Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), ..Common::default() };
+        let (store, model) = (Some("sqlite:a.db".into()), Some("demo".into()));
+        let common = Common { config: Some("my 'own'.toml".into()), store, model, ..Common::default() };
         assert_eq!(common.same_store(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db");
+        assert_eq!(common.same_agent(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db --model demo");
     }
 }
