@@ -328,7 +328,7 @@ impl Session {
                 hint = keys;
                 (label, Tone::Hook)
             }
-            (None, _) if matches!(self.mode, Mode::Pick(_)) => ("number › ".to_owned(), Tone::Hook),
+            (None, _) if matches!(self.mode, Mode::Pick(_)) => (self.pick_label(), Tone::Hook),
             (None, _) if self.rests() => ("› ".to_owned(), Tone::Good),
             (None, ConversationState::Idle | ConversationState::Waiting) => ("… › ".to_owned(), Tone::Dim),
             (None, ConversationState::Accept | ConversationState::Build) => ("prepares › ".to_owned(), Tone::Dim),
