@@ -1,7 +1,7 @@
 //! Files of conversations below a project, a folder for each: only their owner may read them, and no link leads out of the project.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _};
@@ -26,12 +26,21 @@ impl ConversationFiles {
         self.project.join(&self.folder)
     }
 
-    /// The project, and the folder of a conversation in it. It is made if it is not there.
+    /// The project, and the folder of a conversation in it. It is made if it is not there; git leaves it out then.
     pub(crate) fn make(&self, conversation: &str) -> io::Result<(Dir, PathBuf)> {
         let project = Dir::open_ambient_dir(&self.project, ambient_authority())?;
         let folder = self.folder.join(file_name(conversation));
         let mut private = DirBuilder::new();
-        private.recursive(true).mode(0o700);
+        private.mode(0o700);
+        // Where the conversations are kept elsewhere, Turnbuckle's own folder may not be there yet.
+        if let Some(own) = self.folder.iter().next() {
+            match project.create_dir_with(own, &private) {
+                Ok(()) => project.write(Path::new(own).join(".gitignore"), "*\n")?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        private.recursive(true);
         project.create_dir_with(&folder, &private)?;
         Ok((project, folder))
     }

@@ -190,6 +190,7 @@ mod tests {
         add(&files, "w", "t1", "old");
         add(&files, "w", "t1", "older");
         let file = project.path().join(".own/undo/w/t1.jsonl");
+        assert_eq!(std::fs::read_to_string(project.path().join(".own/.gitignore")).unwrap(), "*\n");
         let mut text = std::fs::read_to_string(&file).unwrap();
         text.push_str(&text.clone()[..20]);
         std::fs::write(&file, text).unwrap();
