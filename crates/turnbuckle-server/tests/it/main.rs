@@ -8,6 +8,7 @@ mod errors;
 mod links;
 mod messages;
 mod metrics;
+mod openapi;
 mod page;
 mod page_hostile;
 mod page_pictures;
