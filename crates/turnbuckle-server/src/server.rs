@@ -18,6 +18,7 @@ use crate::keys::{Keys, KeysError};
 use crate::limits::{ServerLimits, Usage};
 use crate::metrics::{Gauge, Looker, Metrics};
 use crate::mount::Mount;
+use crate::page::HookLine;
 use crate::rejection::{Code, Rejection};
 use crate::routes::{self, StoreRead};
 use crate::tls::Certificate;
@@ -53,6 +54,8 @@ pub(crate) struct App {
     pub(crate) keys: Keys,
     pub(crate) metrics: Metrics,
     pub(crate) looker: Looker,
+    /// The hooks at each point, as the page of a turn shows them.
+    pub(crate) hook_lines: Vec<HookLine>,
     /// What the program adds to the metrics.
     pub(crate) gauges: Vec<Gauge>,
     /// Routes of the program.
@@ -103,6 +106,7 @@ impl Server {
             gauges: Vec::new(),
             certificate: None,
             mounts: Vec::new(),
+            hook_lines: None,
         }
     }
 
@@ -145,6 +149,7 @@ pub struct ServerBuilder {
     gauges: Vec<Gauge>,
     certificate: Option<Certificate>,
     mounts: Vec<Mount>,
+    hook_lines: Option<Vec<HookLine>>,
 }
 
 impl ServerBuilder {
@@ -225,6 +230,13 @@ impl ServerBuilder {
         self
     }
 
+    /// How the page of a turn shows the hooks at each point. Whoever may read a conversation sees it, so nothing secret may be in it.
+    /// Default: what the agent itself knows of its hooks, which is neither their options nor where they come from.
+    pub fn hook_lines(mut self, lines: Vec<HookLine>) -> Self {
+        self.hook_lines = Some(lines);
+        self
+    }
+
     /// One more number in `/metrics`, found out whenever it is read; `None` leaves it out. `value` must not take long. In names,
     /// characters that Prometheus does not allow become `_`, and a name that there is already is left out.
     pub fn gauge(
@@ -255,7 +267,9 @@ impl ServerBuilder {
             gauges,
             certificate,
             mounts,
+            hook_lines,
         } = self;
+        let agent = conversations.agent().clone();
         let app = App {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
@@ -272,6 +286,7 @@ impl ServerBuilder {
             clock,
             metrics,
             looker: Looker::default(),
+            hook_lines: hook_lines.unwrap_or_else(|| HookLine::of_agent(&agent)),
             gauges,
             certificate,
             mounts,

@@ -45,6 +45,7 @@ mod conversation;
 mod draft;
 mod form;
 pub mod highlight;
+mod hook_line;
 mod items;
 mod layout;
 mod link;
@@ -62,6 +63,7 @@ mod words;
 
 pub use self::conversation::{ConversationPage, conversation};
 pub use self::form::{BadAnswer, Sent};
+pub use self::hook_line::HookLine;
 pub use self::layout::{Asset, CONTENT_SECURITY_POLICY, Viewer, assets, problem, waiting_count};
 pub use self::link::{LinkPage, link, link_over};
 pub use self::list::{ListPage, Listed, confirm_delete, list};

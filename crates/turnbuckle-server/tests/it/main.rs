@@ -10,6 +10,7 @@ mod messages;
 mod metrics;
 mod openapi;
 mod page;
+mod page_hooks;
 mod page_hostile;
 mod page_pictures;
 mod page_routes;

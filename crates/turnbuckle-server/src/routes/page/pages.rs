@@ -240,7 +240,7 @@ pub(super) async fn turn(
             turn: &turn,
             events: &events,
             records: &records,
-            hooks: conversations.agent().hooks(),
+            hooks: &app.hook_lines,
         };
         Ok(html(&page::turn(&who.viewer(waiting), &page)))
     };
