@@ -13,6 +13,7 @@ mod page;
 mod page_hooks;
 mod page_hostile;
 mod page_pictures;
+mod page_reasons;
 mod page_routes;
 mod page_story;
 mod routes;
