@@ -172,8 +172,14 @@ pub(super) async fn shown(
     let waiting = app.waiting.of(conversations, scope).await?;
     let summary = conversations.summary(id, scope).await?;
     let (view, cursor) = app.hubs.current_page(id).await?;
-    let left = conversations.left_turn(id, Scope::system()).await?;
-    let no_messages = left.map(|left| format!("No messages can be sent here: {left}."));
+    let refused = match conversations.left_turn(id, Scope::system()).await? {
+        Some(left) => Some(left.to_string()),
+        None => {
+            let agent = conversations.other_agent(id, &Scope::system()).await?;
+            agent.map(|agent| SendError::OtherAgent { id: id.clone(), agent }.to_string())
+        }
+    };
+    let no_messages = refused.map(|why| format!("No messages can be sent here: {why}."));
     let page = ConversationPage {
         title: summary.title.map(|title| title.to_string()),
         agent: None,
