@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
 use turnbuckle::ConversationId;
@@ -50,14 +50,17 @@ impl Style {
     }
 }
 
-/// The answer to a path that nothing is at: a page for a person who typed it, and JSON for a program.
+/// The answer to a path that nothing is at.
 pub(crate) async fn nothing_here(request: Request) -> Response {
-    let is_person = request
-        .headers()
-        .get(ACCEPT)
-        .is_some_and(|value| value.to_str().is_ok_and(|value| value.contains("text/html")));
+    as_asked_for(request.headers(), Rejection::not_found())
+}
+
+/// An error before it is known what a request is for: a page for a person who typed the address, and JSON for a program.
+pub(crate) fn as_asked_for(headers: &HeaderMap, rejection: Rejection) -> Response {
+    let is_person =
+        headers.get(ACCEPT).is_some_and(|value| value.to_str().is_ok_and(|value| value.contains("text/html")));
     let style = if is_person { Style::Html { may_redirect: false } } else { Style::Json };
-    PageRejection { rejection: Rejection::not_found(), style }.into_response()
+    PageRejection { rejection, style }.into_response()
 }
 
 /// An error as the page tells it.
