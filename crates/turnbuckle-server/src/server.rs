@@ -21,8 +21,9 @@ use crate::mount::Mount;
 use crate::page::HookLine;
 use crate::rejection::{Code, Rejection};
 use crate::routes::{self, StoreRead};
+use crate::session::Session;
 use crate::tls::Certificate;
-use crate::tokens::Tokens;
+use crate::tokens::{OnRemoved, Tokens};
 use crate::waiting_counts::WaitingCounts;
 
 /// How long turns may take to come to rest when the server shuts down, if nothing else is said.
@@ -39,6 +40,8 @@ pub(crate) struct App {
     pub(crate) conversations: Conversations,
     /// `None`: whoever reaches the server is its one user.
     pub(crate) tokens: Option<Tokens>,
+    /// What the tokens call for as long as this server is there.
+    _on_removed: Arc<OnRemoved>,
     /// The user of a server without tokens.
     pub(crate) local: Scope,
     /// Whether callers may choose the ids of conversations.
@@ -270,6 +273,11 @@ impl ServerBuilder {
             hook_lines,
         } = self;
         let agent = conversations.agent().clone();
+        let keys = keys.map_or_else(Keys::random, Ok)?;
+        let on_removed = ending_sessions(keys.clone(), clock.clone());
+        if let Some(tokens) = &tokens {
+            tokens.when_removed(&on_removed);
+        }
         let app = App {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
@@ -277,7 +285,8 @@ impl ServerBuilder {
             first_words: FirstWords::default(),
             waiting: WaitingCounts::default(),
             store_read: StoreRead::default(),
-            keys: keys.map_or_else(Keys::random, Ok)?,
+            keys,
+            _on_removed: on_removed,
             conversations,
             tokens,
             local,
@@ -294,6 +303,19 @@ impl ServerBuilder {
         };
         Ok(Server { app: Arc::new(app) })
     }
+}
+
+/// Ends the sessions of tokens that are removed.
+fn ending_sessions(keys: Keys, clock: Arc<dyn Clock>) -> Arc<OnRemoved> {
+    Arc::new(move |removed| {
+        if let Err(error) = Session::end_all_of(removed, &keys, clock.now()) {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(
+                error,
+                "the end of a removed token's sessions could not be kept: after a restart they count again if it is put back"
+            );
+        }
+    })
 }
 
 /// Whether callers may choose ids.

@@ -1,11 +1,13 @@
 //! The page as browsers ask for it: who sees what, forms with and without the script, sessions, and the stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnbuckle::access::RoleAccess;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::stores::MemoryStore;
+use turnbuckle::testing::PausedClock;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Conversations};
@@ -184,6 +186,35 @@ async fn a_session_ends_with_its_token_and_outlives_the_process_that_began_it() 
     assert_eq!(ann.get("/").await.status, 200);
     known.replace([Token::of_text("bob-secret", "bob")]);
     assert_eq!(ann.get("/").await.status, 303);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_token_was_removed_stays_over_when_the_token_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (known, clock) = (tokens(), PausedClock::default());
+    let serving = async || {
+        let server = Server::builder(Conversations::in_memory(agent())).tokens(known.clone());
+        let server = server.keys(Keys::in_folder(folder.path()).unwrap()).clock(Arc::new(clock.clone()));
+        Running::start(server.build().unwrap()).await
+    };
+    let all = || ["ann", "bob"].map(|user| Token::of_text(&format!("{user}-secret"), user));
+    let running = serving().await;
+    let (ann, bob) = (logged_in(&running, "ann-secret").await, logged_in(&running, "bob-secret").await);
+    known.replace([Token::of_text("bob-secret", "bob").role("support")]);
+    known.replace(all());
+    assert_eq!(ann.get("/").await.status, 303);
+    assert_eq!(bob.get("/").await.status, 200, "another role is no other token");
+    clock.advance(Duration::from_secs(1));
+    let again = logged_in(&running, "ann-secret").await;
+    assert_eq!(again.get("/").await.status, 200);
+    known.replace([Token::of_text("ann-secret", "eve"), Token::of_text("bob-secret", "bob")]);
+    assert_eq!(again.get("/").await.status, 303, "nobody becomes another user by a cookie");
+    known.replace(all());
+    running.stopped().await;
+    let running = serving().await;
+    assert_eq!(ann.at(running.address).get("/").await.status, 303, "nor does a restart bring it back");
+    assert_eq!(bob.at(running.address).get("/").await.status, 200);
     running.stopped().await;
 }
 
