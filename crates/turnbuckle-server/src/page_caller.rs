@@ -8,12 +8,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
+use serde::de::DeserializeOwned;
 use turnbuckle::ConversationId;
 use turnbuckle::access::Action;
 use turnbuckle::conversation::SendError;
 
 use crate::caller::{Caller, Identity, check_is_local, check_origin};
-use crate::extract::form_fields;
+use crate::extract::{InPath, PathParts, QueryOf, form_fields};
 use crate::page::{self, Rights, Viewer};
 use crate::rejection::{Code, Rejection};
 use crate::server::App;
@@ -186,6 +187,34 @@ pub(crate) async fn rights_of(app: &App, caller: &Caller, id: &ConversationId) -
         cancel: may(Action::Cancel).await?,
         delete: may(Action::Delete).await?,
     })
+}
+
+/// What stands in the path, told as the page tells errors.
+pub(crate) struct PagePath<T>(pub(crate) T);
+
+impl<T: PathParts> FromRequestParts<Arc<App>> for PagePath<T> {
+    type Rejection = PageRejection;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, PageRejection> {
+        match InPath::from_request_parts(parts, app).await {
+            Ok(InPath(value)) => Ok(Self(value)),
+            Err(rejection) => Err(PageRejection { rejection, style: Style::of(parts) }),
+        }
+    }
+}
+
+/// The query, told as the page tells errors.
+pub(crate) struct PageQuery<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for PageQuery<T> {
+    type Rejection = PageRejection;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, PageRejection> {
+        match QueryOf::from_request_parts(parts, app).await {
+            Ok(QueryOf(value)) => Ok(Self(value)),
+            Err(rejection) => Err(PageRejection { rejection, style: Style::of(parts) }),
+        }
+    }
 }
 
 /// What a form of the page sent, by a viewer to whom the form was given.

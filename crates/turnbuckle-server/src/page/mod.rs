@@ -4,7 +4,7 @@
 //!
 //! | route | what it does |
 //! |---|---|
-//! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles and ids |
+//! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles, first words and ids |
 //! | `POST /page/c` | begins a conversation, then 303 to its page |
 //! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`] |
 //! | `GET /page/c/{id}/events?after=CURSOR` | the stream, see below |

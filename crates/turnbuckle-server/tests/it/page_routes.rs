@@ -346,6 +346,9 @@ async fn a_conversation_without_a_title_is_listed_by_its_first_words_to_its_owne
     assert!(ann.get("/").await.body.contains(">What is the plan?</a>"));
     let list = sue.get("/").await.body;
     assert!(list.contains(&*path) && !list.contains("the plan"), "a list does not show what others said: {list}");
+    assert!(ann.get("/?q=THE+plan").await.body.contains(&*path), "it is found by what it is called");
+    assert!(ann.get("/?q=other").await.body.contains("Nothing matches."));
+    assert!(!sue.get("/?q=plan").await.body.contains(&*path), "and tells others nothing about what was said");
     running.stopped().await;
 }
 
@@ -359,6 +362,20 @@ async fn a_person_is_told_by_a_page_that_nothing_is_there_and_a_program_by_json(
     assert!(page.body.contains("there is nothing here"), "{page:?}");
     assert_eq!(header(&page, "x-dns-prefetch-control"), Some("off"));
     assert_eq!(client.get("/nothing").await.code(), (404, "not_found".to_owned()));
+    let person = client.with("accept: text/html,*/*;q=0.8");
+    for (path, status) in [
+        ("/page/c/a%2fb", 404),
+        ("/page/c/%2e%2e", 404),
+        ("/page/c/%ff", 400),
+        ("/page/c/a%2fb/delete", 404),
+        ("/page/c/c/turns/%00", 404),
+        ("/?q=one&q=two", 400),
+    ] {
+        let page = person.get(path).await;
+        assert_eq!(page.status, status, "{path}");
+        assert!(header(&page, "content-type").unwrap().starts_with("text/html"), "{path}: {page:?}");
+        assert_eq!(client.with("accept: application/json").get(path).await.json()["error"]["code"].is_string(), true);
+    }
     running.stopped().await;
 }
 

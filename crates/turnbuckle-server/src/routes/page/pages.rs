@@ -11,15 +11,17 @@ use turnbuckle::conversation::{PendingCall, SendError};
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Scope, TurnId};
 
-use crate::extract::{InPath, QueryOf};
 use crate::keys::random_bytes;
 use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage, WaitingCall};
-use crate::page_caller::{PageCaller, html};
+use crate::page_caller::{PageCaller, PagePath, PageQuery, html};
 use crate::rejection::Rejection;
 use crate::server::App;
 
 /// How many conversations are on one page of the list.
 const LISTED: usize = 50;
+
+/// In how many conversations without a title first words are searched: they stand in the logs.
+const SEARCHED: usize = 4_096;
 
 /// Which part of the list.
 #[derive(Debug, Default, Deserialize)]
@@ -30,7 +32,11 @@ pub(super) struct ListQuery {
 }
 
 /// The list of conversations that the viewer may read.
-pub(super) async fn list(State(app): State<Arc<App>>, who: PageCaller, QueryOf(query): QueryOf<ListQuery>) -> Response {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    who: PageCaller,
+    PageQuery(query): PageQuery<ListQuery>,
+) -> Response {
     who.answer(listed(&app, &who, query).await)
 }
 
@@ -44,8 +50,7 @@ async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Respons
     }
     let wanted = query.q.trim().to_lowercase();
     if !wanted.is_empty() {
-        let has = |text: &str| text.to_lowercase().contains(&wanted);
-        found.retain(|one| has(one.id.as_str()) || one.title.as_deref().is_some_and(has));
+        found = matching(app, found, &wanted, scope).await;
     }
     let more = found.len() > LISTED;
     found.truncate(LISTED);
@@ -80,6 +85,29 @@ async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Respons
     }
     let page = ListPage { conversations, search: query.q, older, can_begin: true };
     Ok(html(&page::list(&who.viewer(mine.len()), &page, app.clock.now())))
+}
+
+/// Those in which the text is found, as far as one page and the question whether there are more need them.
+async fn matching(app: &App, all: Vec<ConversationSummary>, wanted: &str, scope: &Scope) -> Vec<ConversationSummary> {
+    let has = |text: &str| text.to_lowercase().contains(wanted);
+    let (mut found, mut without_title) = (Vec::new(), 0);
+    for one in all {
+        let is_found = has(one.id.as_str())
+            || match &one.title {
+                Some(title) => has(title),
+                None => {
+                    without_title += 1;
+                    without_title <= SEARCHED && words_of(app, &one, scope).await.is_some_and(|words| has(&words))
+                }
+            };
+        if is_found {
+            found.push(one);
+        }
+        if found.len() > LISTED {
+            break;
+        }
+    }
+    found
 }
 
 /// Who could answer what a conversation asks.
@@ -154,7 +182,7 @@ pub(super) struct Said {
 pub(super) async fn conversation(
     State(app): State<Arc<App>>,
     who: PageCaller,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
 ) -> Response {
     who.answer(shown(&app, &who, &id, Said::default()).await)
 }
@@ -202,7 +230,7 @@ fn form_key() -> Result<String, Rejection> {
 pub(super) async fn confirm_delete(
     State(app): State<Arc<App>>,
     who: PageCaller,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
 ) -> Response {
     who.answer(delete_question(&app, &who, &id, None).await)
 }
@@ -225,7 +253,7 @@ pub(super) async fn delete_question(
 pub(super) async fn turn(
     State(app): State<Arc<App>>,
     who: PageCaller,
-    InPath((id, turn)): InPath<(ConversationId, TurnId)>,
+    PagePath((id, turn)): PagePath<(ConversationId, TurnId)>,
 ) -> Response {
     let shown = async {
         let (conversations, scope) = (&app.conversations, &who.caller.scope);
