@@ -520,7 +520,7 @@ impl Conversations {
     /// The conversations that the actor may read, the newest first. Those of sub-agents are part of their parents'.
     pub async fn list(&self, scope: Scope) -> Result<Vec<ConversationSummary>, StoreError> {
         let mut listed = self.store().list().await?;
-        listed.retain(|one| !one.id.is_sub_agent() && self.judge(&one.id, &one.owner, &scope, Action::Read).is_ok());
+        listed.retain(|one| self.lists(one, &scope));
         Ok(listed)
     }
 

@@ -43,17 +43,25 @@ pub(super) async fn list(
 async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Response, Rejection> {
     let scope = &who.caller.scope;
     let mine = app.conversations.pending(scope.clone()).await?;
-    let mut found = app.conversations.list(scope.clone()).await?;
-    if let Some(before) = &query.before {
-        let end = found.iter().position(|one| one.id.as_str() == before).map_or(found.len(), |place| place + 1);
-        found.drain(..end);
-    }
+    let before = query.before.as_deref().map(ConversationId::from);
     let wanted = query.q.trim().to_lowercase();
-    if !wanted.is_empty() {
-        found = matching(app, found, &wanted, scope).await;
-    }
-    let more = found.len() > LISTED;
-    found.truncate(LISTED);
+    let (found, more) = match wanted.is_empty() {
+        true => {
+            let page = app.conversations.list_page(before.as_ref(), LISTED, scope).await?;
+            (page.items, page.more)
+        }
+        false => {
+            let mut all = app.conversations.list(scope.clone()).await?;
+            if let Some(before) = &before {
+                let end = all.iter().position(|one| one.id == *before).map_or(all.len(), |place| place + 1);
+                all.drain(..end);
+            }
+            let mut found = matching(app, all, &wanted, scope).await;
+            let more = found.len() > LISTED;
+            found.truncate(LISTED);
+            (found, more)
+        }
+    };
     let older = found.last().filter(|_| more).map(|last| {
         let mut query_string = form_urlencoded::Serializer::new(String::from("/?"));
         query_string.append_pair("before", last.id.as_str());
@@ -146,15 +154,18 @@ async fn waiting_calls(app: &App, scope: &Scope) -> Result<Vec<WaitingCall>, Rej
         return Ok(Vec::new());
     }
     let mut titles: HashMap<ConversationId, Option<String>> = HashMap::new();
-    for summary in app.conversations.list(scope.clone()).await? {
-        if pending.iter().any(|call| call.conversation == summary.id) {
-            let title = match &summary.title {
-                Some(title) => Some(title.to_string()),
-                // Of another user, or gone meanwhile: then the id stands for it.
-                None => words_of(app, &summary, scope).await,
-            };
-            titles.insert(summary.id, title);
+    for call in &pending {
+        if titles.contains_key(&call.conversation) {
+            continue;
         }
+        let title = match app.conversations.summary(&call.conversation, scope).await {
+            Ok(ConversationSummary { title: Some(title), .. }) => Some(title.to_string()),
+            Ok(summary) => words_of(app, &summary, scope).await,
+            // Of another user, or gone meanwhile: then the id stands for it.
+            Err(SendError::NotFound { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        titles.insert(call.conversation.clone(), title);
     }
     let with_title = |call: PendingCall| WaitingCall { title: titles.get(&call.conversation).cloned().flatten(), call };
     Ok(pending.into_iter().map(with_title).collect())
