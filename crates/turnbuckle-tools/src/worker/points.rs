@@ -10,8 +10,8 @@ use turnbuckle::conversation::TurnReport;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::{
     AfterAgent, AfterAgentContext, AfterModel, AfterTool, AsyncTransformer, BackgroundContext, BeforeAgent,
-    BeforeAgentContext, BeforeModel, BeforeModelContext, BeforeTool, Hook, LoggedContext, ModelNext,
-    OnConversationContext, OnStop, OnStopContext, Point, Points, Settings, ToolNext,
+    BeforeAgentContext, BeforeCompaction, BeforeCompactionContext, BeforeModel, BeforeModelContext, BeforeTool, Hook,
+    LoggedContext, ModelNext, OnConversationContext, OnStop, OnStopContext, Point, Points, Settings, ToolNext,
 };
 use turnbuckle::message::{Content, Message, Reply, Text, ToolCall};
 use turnbuckle::model::{ModelError, Request, Sink};
@@ -19,8 +19,8 @@ use turnbuckle::tool::Output;
 use turnbuckle::{BoxError, Turn};
 
 use super::answer::{
-    AgentAnswer, BackgroundAnswer, InjectAnswer, ModelAnswer, NoAnswer, ReplyAnswer, ResultAnswer, SettledAnswer,
-    StopAnswer, ToolAnswer, result,
+    AgentAnswer, BackgroundAnswer, CompactionAnswer, InjectAnswer, ModelAnswer, NoAnswer, ReplyAnswer, ResultAnswer,
+    SettledAnswer, StopAnswer, ToolAnswer, result,
 };
 use super::ask::Hooks;
 use super::error::WorkerError;
@@ -275,6 +275,21 @@ impl Hook for WorkerPoints {
             }
         }
         Ok(())
+    }
+
+    async fn before_compaction(&self, context: &mut BeforeCompactionContext) -> Result<BeforeCompaction, BoxError> {
+        let hooks = self.hooks(Point::BeforeCompaction).await?;
+        let params = json!({
+            "conversation": context.conversation().as_str(), "turn": context.turn().as_str(), "agent": context.agent(),
+            "actor": context.scope().by(), "turns": context.turns(), "transcript": context.transcript(),
+        });
+        for hook in hooks.iter(None) {
+            match hooks.ask(hook, params.clone(), untold).await? {
+                CompactionAnswer::Continue { keep } => keep.into_iter().for_each(|text| context.keep(text)),
+                CompactionAnswer::Skip { reason } => return Ok(BeforeCompaction::Skip(reason.into())),
+            }
+        }
+        Ok(BeforeCompaction::Continue)
     }
 
     async fn on_ended(&self, report: &TurnReport) -> Result<(), BoxError> {

@@ -10,10 +10,11 @@ use turnbuckle::hook::{HookEntry, HookExt, OnFailure};
 use turnbuckle::hooks::{ToolAnswer, ToolServers};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
+use turnbuckle::store::Summary;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tools::SubAgent;
-use turnbuckle::{Agent, BoxError, BoxFuture, Conversations, Limits, Reply, Scope};
+use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, Conversations, Limits, Reply, Scope};
 use turnbuckle_tools::claude::{ClaudeEvent, Dialect};
 use turnbuckle_tools::{ClaudeHooks, Shell, ShellOptions};
 
@@ -203,11 +204,18 @@ impl Model for Summariser {
     }
 }
 
-/// Turns that are long enough for a summary, and the summaries behind them.
+/// Turns that are long enough for a summary, and how many summaries there are behind them.
 async fn compacted(project: &Project, hook: HookEntry) -> usize {
-    let speaker = Script::says(["ok"]).when_exhausted(OnExhausted::Repeat);
+    let made =
+        summaries(Agent::builder("a", Script::says(["ok"]).when_exhausted(OnExhausted::Repeat)).hook(hook)).await;
+    assert!(project.path().join("fired").exists(), "PreCompact was never fired");
+    made.len()
+}
+
+/// Turns that are long enough for a summary, and the summaries behind them.
+pub(crate) async fn summaries(agent: AgentBuilder) -> Vec<Arc<Summary>> {
     let limits = Limits { context_tokens: 4_000, injection_reserve: 100, ..Limits::default() };
-    let agent = Agent::builder("a", speaker).limits(limits).summary_model(Summariser).hook(hook).build().unwrap();
+    let agent = agent.limits(limits).summary_model(Summariser).build().unwrap();
     let conversations = Conversations::builder(agent, MemoryStore::default()).build();
     let id = "c".into();
     for turn in 0..45 {
@@ -215,8 +223,7 @@ async fn compacted(project: &Project, hook: HookEntry) -> usize {
         conversations.send(&id, message, Scope::local()).await.unwrap().wait().await.unwrap();
         conversations.drain(Duration::from_secs(600)).await;
     }
-    assert!(project.path().join("fired").exists(), "PreCompact was never fired");
-    conversations.summaries(&id, Scope::local()).await.unwrap().len()
+    conversations.summaries(&id, Scope::local()).await.unwrap()
 }
 
 #[tokio::test]

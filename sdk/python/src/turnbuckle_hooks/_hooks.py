@@ -9,6 +9,7 @@ from typing import Any, Callable, Sequence, TypeVar
 from ._views import (
     Background,
     Call,
+    Compaction,
     ConversationChange,
     Ended,
     Event,
@@ -39,6 +40,7 @@ POINTS: dict[str, Arguments] = {
     "on_stop": lambda p: (StopTurn(p),),
     "after_agent": lambda p: (Turn(p["turn"]), reply_of(p), p.get("result")),
     "background": lambda p: (Background(p),),
+    "before_compaction": lambda p: (Compaction(p),),
     "on_ended": lambda p: (Ended(p),),
     "on_logged": lambda p: (Logged(p),),
     "on_event": lambda p: (Event(p["event"]),),
