@@ -73,6 +73,7 @@ use connection::Patience;
 pub use error::WorkerError;
 pub(crate) use points::WorkerPoints;
 pub(crate) use remote::Remote;
+pub(crate) use serve::last_lines;
 pub(crate) use service::{Endpoint, Service};
 use supervisor::{Program, Worker};
 

@@ -85,7 +85,8 @@ impl Wire for ChatCompletions {
         Ok(folding.reply())
     }
 
-    fn with_options(client: OpenAi, options: &ModelOptions) -> OpenAi {
+    fn with_options(mut client: OpenAi, options: &ModelOptions) -> OpenAi {
+        client.effort = options.effort;
         let stop = (!options.stop.is_empty()).then(|| options.stop.clone());
         client
             .option_if("temperature", options.temperature)

@@ -470,3 +470,31 @@ async fn what_a_hook_adds_at_a_prompt_reaches_the_model_as_a_reminder() {
     let asked = recorder.requests()[0].messages.iter().map(|message| message.content().text()).collect::<String>();
     assert!(asked.contains("<system-reminder>\nmind the gap\n</system-reminder>"), "{asked}");
 }
+
+/// A model that is configured to take more trouble than usual.
+struct Careful(Script);
+
+impl Model for Careful {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        self.0.stream(request, out)
+    }
+    fn effort(&self) -> Option<&str> {
+        Some("high")
+    }
+}
+
+#[tokio::test]
+async fn handlers_are_told_how_much_trouble_the_model_takes_if_that_is_configured() {
+    let see = r#"cat >> seen; echo "env=${CLAUDE_EFFORT-none}" >> seen"#;
+    for (event, in_event) in [("PreToolUse", true), ("Stop", true), ("UserPromptSubmit", false)] {
+        let project = allowed_and(event, see);
+        let seen = || std::fs::read_to_string(project.path().join("seen")).unwrap();
+        project.play().await;
+        assert!(seen().contains("env=none") && !seen().contains("effort"), "{event}: {}", seen());
+        let agent = project.agent(project.hook(), Careful(script()));
+        let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+        project.play_in(&conversations).await;
+        assert!(seen().contains("env=high"), "{event}: {}", seen());
+        assert_eq!(seen().contains(r#""effort":{"level":"high"}"#), in_event, "{event}: {}", seen());
+    }
+}
