@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use turnbuckle::conversation::TurnReport;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::{
@@ -26,6 +26,7 @@ use super::ask::Hooks;
 use super::error::WorkerError;
 use super::remote::Remote;
 use super::stream::RemoteTransformer;
+use super::wire::{CallView, OutputView, ToolParams};
 use super::{wire, wraps};
 use crate::command::with_text;
 
@@ -174,16 +175,14 @@ impl Hook for WorkerPoints {
 
     async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         let hooks = self.hooks(Point::BeforeTool).await?;
-        let mut shown = wire::call(call);
-        let mut rewritten: Option<Map<String, Value>> = None;
+        let mut rewritten: Option<Value> = None;
         for hook in hooks.iter(Some(&call.name)) {
-            let params = json!({"turn": wire::turn(turn), "call": shown});
+            let arguments = rewritten.as_ref().unwrap_or(&call.arguments);
+            let call = CallView { id: call.call.as_str(), name: &call.name, arguments };
+            let params = ToolParams { turn: wire::turn(turn), call, result: None };
             match hooks.ask(hook, params, self.tell(turn)).await? {
                 ToolAnswer::Continue {} => {}
-                ToolAnswer::Rewrite { arguments } => {
-                    shown["arguments"] = Value::Object(arguments.clone());
-                    rewritten = Some(arguments);
-                }
+                ToolAnswer::Rewrite { arguments } => rewritten = Some(Value::Object(arguments)),
                 ToolAnswer::Ask { .. } if rewritten.is_some() => {
                     let why = "\"ask\" behind \"rewrite\" of another hook; give one of them a worker of its own";
                     return Err(hooks.nonsense(hook, why).into());
@@ -194,7 +193,7 @@ impl Hook for WorkerPoints {
                 ToolAnswer::Halt { reason } => return Ok(BeforeTool::Halt(reason.into())),
             }
         }
-        Ok(rewritten.map_or(BeforeTool::Continue, |arguments| BeforeTool::Rewrite(Value::Object(arguments))))
+        Ok(rewritten.map_or(BeforeTool::Continue, BeforeTool::Rewrite))
     }
 
     async fn wrap_tool_call<'a>(
@@ -211,7 +210,9 @@ impl Hook for WorkerPoints {
         let mut modified: Option<Output> = None;
         for hook in hooks.iter(Some(&call.name)) {
             let output = modified.as_ref().unwrap_or(output);
-            let params = json!({"turn": wire::turn(turn), "call": wire::call(call), "result": wire::output(output)});
+            let call = CallView { id: call.call.as_str(), name: &call.name, arguments: &call.arguments };
+            let shown = OutputView { ok: output.ok, content: &output.content };
+            let params = ToolParams { turn: wire::turn(turn), call, result: Some(shown) };
             match hooks.ask(hook, params, self.tell(turn)).await? {
                 ResultAnswer::Continue {} => {}
                 ResultAnswer::Modify { ok, content } => modified = Some(result(ok.unwrap_or(output.ok), content)),

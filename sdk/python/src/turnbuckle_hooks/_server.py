@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import traceback
-from typing import Any
+from typing import Any, Coroutine
 
 from ._hooks import POINTS, REGISTERED, RUNNING, WRAPS, NextFailed, Registered, Running
 from ._views import Reply, Result
@@ -51,6 +51,15 @@ def not_a_decision(name: str, answer: Any) -> TypeError:
         called = getattr(answer, "__name__", type(answer).__name__)
         return TypeError(f'{name} returned the function {called}: call it, as in `return deny("reason")`')
     return TypeError(f"{name} returned {type(answer).__name__}, which is no decision")
+
+
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine that awaits nothing returns."""
+    try:
+        coroutine.send(None)
+    except StopIteration as returned:
+        return returned.value
+    raise RuntimeError("it waits, though nothing in it awaits")
 
 
 class _Server:
@@ -149,6 +158,11 @@ class _Server:
         token = RUNNING.set(running)
         try:
             answer = registered.function(*registered.arguments(params))
+            if registered.is_async:
+                answer = at_once(answer)
+        except asyncio.CancelledError:
+            running.is_open = False
+            self._fail(number, CANCELLED, "cancelled")
         except (Exception, SystemExit) as error:
             self._failed(running, error)
         else:
