@@ -14,7 +14,7 @@ use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::hooks::ConfigHook as _;
 use turnbuckle_models::without_password;
 use turnbuckle_server::page::HookLine;
-use turnbuckle_tools::claude::{ClaudeHandler, ClaudeSettings, Waiting};
+use turnbuckle_tools::claude::{ClaudeEvent, ClaudeHandler, ClaudeSettings, Waiting};
 use turnbuckle_tools::{ClaudeHooks, ClaudeOptions};
 
 use crate::Stopped;
@@ -119,10 +119,14 @@ pub(crate) fn runs_at(part: Option<&HookPart>, point: Point, project: &Path) -> 
 
 /// What people must know of the Claude-style settings before each run: handlers that do not run, though someone meant them to.
 pub(crate) fn claude_notices<'a>(parts: impl IntoIterator<Item = &'a HookPart>, project: &Path) -> Vec<Problem> {
+    let parts = parts.into_iter().filter(|part| part.used.name == ClaudeHooks::NAME);
+    let settings: Vec<ClaudeSettings> = parts.map(|part| claude_settings(part, project)).collect();
+    let loaded: Vec<String> = settings.iter().flat_map(|settings| settings.loaded_plugins.clone()).collect();
     let mut notices: Vec<String> = Vec::new();
-    for part in parts.into_iter().filter(|part| part.used.name == ClaudeHooks::NAME) {
+    for settings in settings {
+        let plugins = settings.plugins_not_run(&loaded);
         // Several sections read the same files.
-        for notice in claude_settings(part, project).notices {
+        for notice in settings.notices.into_iter().chain(plugins) {
             if !notices.contains(&notice) {
                 notices.push(notice);
             }
@@ -229,6 +233,8 @@ impl Line<'_> {
         let Some(part) = self.part.filter(|part| part.used.name == ClaudeHooks::NAME) else { return Vec::new() };
         let mut handlers = claude_settings(part, self.project).handlers;
         handlers.retain(|handler| handler.event.point() == self.point);
+        // Of one event they stay in the order of the files.
+        handlers.sort_by_key(|handler| ClaudeEvent::ALL.iter().position(|event| *event == handler.event));
         if self.entry.failure_policy(self.point) == OnFailure::Block && self.entry.settings().on_failure.is_some() {
             handlers.iter_mut().for_each(|handler| handler.blocks_on_failure = true);
         }
