@@ -6,6 +6,7 @@ mod erasure;
 mod examples;
 mod hints;
 mod hooks;
+mod rule;
 mod setup;
 
 use std::path::PathBuf;
@@ -240,7 +241,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) bare: bool,
     /// Allow calls without asking, for this run: `shell(cargo test *)`, `write_file(src/**)`. Repeatable
-    #[arg(long, value_name = "RULE")]
+    #[arg(long, value_name = "RULE", value_parser = rule::parse)]
     pub(crate) allow: Vec<Rule>,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,

@@ -350,7 +350,7 @@ pub enum ModelError {
     #[error("the model panicked: {0}")]
     Panicked(String),
     /// A script has no entry left for this call.
-    #[error("the script has {replies} replies and this is model call {ordinal}")]
+    #[error("the script has {replies} {} and this is model call {ordinal}", if *replies == 1 { "reply" } else { "replies" })]
     ScriptExhausted {
         /// How many it has.
         replies: usize,

@@ -78,10 +78,10 @@ impl Options<'_> {
         let why = followed_by_causes(error.why.clone(), error.source());
         let (problem, hint) = match error.option {
             // Only Claude-style settings lead to other files.
-            "" => (why, "docs/bringing-your-hooks.md says what such files may have, and what does not run".to_owned()),
+            "" => (why, "`turnbuckle hooks` lists what such files have, and says what does not run".to_owned()),
             option => (
                 format!("`{option}` in {} {why}", self.title),
-                format!("docs/catalogue.md, or catalogue-services.md beside it, has the options of `{}`", row.name),
+                format!("`turnbuckle schema` prints the options of `{}`, with what each may be", row.name),
             ),
         };
         let problem = Problem::error(problem);
@@ -106,8 +106,7 @@ impl Options<'_> {
         } else if let Some((name, _)) = named(message, "missing field ") {
             (format!("`{name}` in {} is missing", self.title), format!("write `{name} = …`"), None)
         } else {
-            let hint =
-                format!("docs/catalogue.md, or catalogue-services.md beside it, has the options of `{}`", row.name);
+            let hint = format!("`turnbuckle schema` prints the options of `{}`, with what each may be", row.name);
             (format!("{} {}", self.named(&span), complaint(message)), hint, None)
         };
         self.source.tell(Problem::error(what).at(&self.source.place(span.start)).hint(hint));

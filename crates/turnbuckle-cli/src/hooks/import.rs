@@ -124,12 +124,12 @@ fn written(settings: &ClaudeSettings, notes: &[String]) -> String {
         // There a program that cannot be run refuses the stop as well, so here its failure blocks. The event is the main agent's.
         let fixed = "pass_files = false\nmain_agent_only = true\non_failure = \"block\"";
         text.push_str(&format!(
-            "# {}: {}\n{DIFFERENCES}[[hooks]]\nuse = \"lint\"\nname = {}\nrun = {}\n{fixed}\ntimeout = \"{}ms\"\n\n",
+            "# {}: {}\n{DIFFERENCES}[[hooks]]\nuse = \"lint\"\nname = {}\nrun = {}\n{fixed}\ntimeout = \"{}\"\n\n",
             handler.event.name(),
             one_line(&command),
             quoted(&format!("lint-{}", replaced.len() + 1)),
             quoted(&run),
-            handler.timeout.as_millis(),
+            humantime::format_duration(handler.timeout),
         ));
         replaced.push(command);
     }
@@ -225,6 +225,7 @@ mod tests {
         ] {
             let (_folder, settings) = settings(command);
             let text = written(&settings, &[]);
+            assert!(!text.contains("ms\""), "{text}");
             assert_eq!(
                 run.is_some(),
                 text.contains("twice in the same words") && text.contains("turn fails"),

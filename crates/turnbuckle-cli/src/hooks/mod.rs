@@ -248,14 +248,13 @@ impl Line<'_> {
 
     /// As the file has them.
     fn settings(&self) -> String {
-        let mut shown = vec![format!("use = \"{}\"", self.used())];
-        match self.part {
-            Some(part) => shown
-                .extend(part.options.iter().map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value)))),
-            None => {
-                shown.push(format!("(added by default; `default_{} = false` in [agent] leaves it out)", self.used()));
-            }
-        }
+        let default = match self.part {
+            Some(_) => String::new(),
+            None => format!(" (added by default; `default_{} = false` in [agent] leaves it out)", self.used()),
+        };
+        let mut shown = vec![format!("use = \"{}\"{default}", self.used())];
+        let options = self.part.into_iter().flat_map(|part| &part.options);
+        shown.extend(options.map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value))));
         let settings = self.entry.settings();
         if !settings.tools.is_empty() {
             shown.push(format!("tools = {:?}", settings.tools));

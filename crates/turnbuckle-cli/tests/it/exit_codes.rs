@@ -90,6 +90,7 @@ fn a_message_that_is_taken_for_a_command_is_answered_with_the_right_line() {
             "hint: put the message into quotes: `turnbuckle run \"Hello what is this\"`",
         ),
         (&["-c", "k4"], "hint: `turnbuckle chat -c k4` goes on with a conversation"),
+        (&["run", "--allow", "shel(*)", "hi"], "`shel` is no tool that takes a pattern: did you mean `shell`?"),
         (&["serve", "--listen", "7878"], "an address has a host as well: write `127.0.0.1:7878`"),
     ] {
         folder.run(arguments).exits(2).prints("").says(hint);

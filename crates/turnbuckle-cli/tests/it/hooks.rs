@@ -76,7 +76,7 @@ fn a_default_retry_is_added_innermost_unless_one_is_named_or_it_is_switched_off(
     let folder = Folder::with_config(slow, "[[hooks]]\nuse = \"timeout\"\nname = \"retry\"\n");
     assert_eq!(names(folder.run(&["hooks", "--json"])), ["retry", "retry-2"], "the last wrap is the innermost");
     let listed = folder.run(&["hooks"]).exits(0);
-    assert!(listed.out.contains("use = \"retry\", (added by default; `default_retry = false`"), "{}", listed.out);
+    assert!(listed.out.contains("use = \"retry\" (added by default; `default_retry = false`"), "{}", listed.out);
     let checked = folder.run(&["check"]).exits(0);
     assert!(checked.out.contains("wrap_model_call: retry, retry-2 (added by default)"), "{}", checked.out);
 }

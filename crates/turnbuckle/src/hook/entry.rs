@@ -33,7 +33,7 @@ pub struct Settings {
     pub main_agent_only: bool,
     /// What it injects joins the log and is rendered in its place ever after.
     pub durable: bool,
-    /// With this set, an injection that finds no room is left out with a receipt instead of failing the turn.
+    /// With this set, an injection that finds no room is left out, which its record says, instead of failing the turn.
     pub max_tokens: Option<u32>,
     /// Of injections that may be left out, the lowest goes first.
     pub priority: i32,
@@ -289,7 +289,7 @@ pub trait HookExt: Into<HookEntry> {
     fn durable(self) -> HookEntry {
         self.into().with(|settings| settings.durable = true)
     }
-    /// Left out with a receipt, lowest priority first, when there is no room for at most so many tokens.
+    /// Left out, which its record says, lowest priority first, when there is no room for at most so many tokens.
     fn sheddable(self, max_tokens: u32, priority: i32) -> HookEntry {
         self.into().with(|settings| {
             settings.max_tokens = Some(max_tokens);

@@ -72,8 +72,8 @@ impl HookDecision for Appended {
     }
 }
 
-/// Adds contents of one hook to the candidates. What does not fit into the reserve beside `other` tokens is left out
-/// with a receipt in the hook's record, or fails the turn.
+/// Adds contents of one hook to the candidates. What does not fit into the reserve beside `other` tokens is left out,
+/// which the hook's record says, or fails the turn.
 pub(super) fn admit(
     candidates: &mut Vec<Candidate>,
     records: &mut [Record],
