@@ -2,9 +2,10 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, OnExhausted, Script};
 use turnbuckle::{BoxFuture, Reply};
@@ -14,6 +15,7 @@ use crate::config::nearest;
 use crate::logging::CLI;
 use crate::problem::{Place, Problem};
 use crate::read_file::{CONFIGURATION, SCRIPT, read_file};
+use crate::trust::Gate;
 
 /// A name that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,8 +94,16 @@ impl ModelName {
         }
     }
 
+    /// The model as a command of this gate needs it: only one that is going to ask models connects to their servers.
+    pub(crate) fn open_for(&self, gate: Gate, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
+        match gate {
+            Gate::Needed(_) => self.open_at_server(folder, options),
+            Gate::Judged | Gate::LeftOut => self.open_with(folder, options),
+        }
+    }
+
     /// Like [`open_with`](Self::open_with), after asking the model's server how many tokens it takes, if it is one that may say so.
-    pub(crate) fn open_at_server(&self, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
+    fn open_at_server(&self, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
         match self {
             Self::Provider(name) => open_with_window(name, options, window_at_server(name)).map(SharedModel::Other),
             _ => self.open(folder),
@@ -104,10 +114,38 @@ impl ModelName {
 /// How long a server may take to say how many tokens its model takes.
 const WINDOW_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many tokens the model takes, if its server says so in time. In a thread of its own: the caller may run in a runtime.
+/// How long what a server said holds. A configuration often names one server several times: for the agent, sub-agents and hooks.
+const WINDOW_KNOWN: Duration = Duration::from_secs(30);
+
+/// What a server said.
+struct SaidWindow {
+    base: String,
+    model: String,
+    at: Instant,
+    /// `None` if it did not say how many tokens the model takes.
+    window: Option<u64>,
+}
+
+static WINDOWS: Mutex<Vec<SaidWindow>> = Mutex::new(Vec::new());
+
+/// How many tokens the model takes, if its server says so in time.
 fn window_at_server(name: &Name) -> Option<u64> {
     let base = turnbuckle_models::window_source(name, &Environment::process())?;
-    let model = name.model().to_owned();
+    let model = name.model();
+    let windows = || WINDOWS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = windows();
+    known.retain(|said| said.at.elapsed() < WINDOW_KNOWN);
+    if let Some(said) = known.iter().find(|said| said.base == base && said.model == model) {
+        return said.window;
+    }
+    drop(known);
+    let window = asked_window(base.clone(), model.to_owned());
+    windows().push(SaidWindow { base, model: model.to_owned(), at: Instant::now(), window });
+    window
+}
+
+/// Asks the server, in a thread of its own: the caller may run in a runtime.
+fn asked_window(base: String, model: String) -> Option<u64> {
     let ask = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(turnbuckle_models::window_at(&base, &model, WINDOW_TIMEOUT))
@@ -251,6 +289,9 @@ impl Model for SharedModel {
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model().count_tokens(text)
     }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model().body_fields(request)
+    }
 }
 
 /// A model under the name that a file chose it by.
@@ -277,6 +318,9 @@ impl Model for NamedModel {
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model.body_fields(request)
     }
 }
 

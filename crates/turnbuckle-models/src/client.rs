@@ -35,6 +35,10 @@ pub struct Client<W> {
 /// An API that models are spoken to with. Implemented by [`Messages`](crate::Messages) and
 /// [`ChatCompletions`](crate::ChatCompletions) only.
 pub trait Wire: sealed::Sealed + Send + Sync + Sized + 'static {
+    /// The body of a request, without its messages and its system prompt.
+    #[doc(hidden)]
+    fn fields(client: &Client<Self>, request: &Request) -> Result<Value, ModelError>;
+
     /// Sends the request, pushes the pieces of the reply into `out` as they come, and returns the whole reply.
     #[doc(hidden)]
     fn answer<'a>(
@@ -138,6 +142,10 @@ impl<W: Wire> Model for Client<W> {
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.tokenizer.count(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        // What cannot be written is not sent either: the call fails, with its reason.
+        W::fields(self, request).ok()
     }
 }
 

@@ -64,6 +64,14 @@ pub trait Model: Send + Sync + 'static {
         let _ = text;
         None
     }
+
+    /// The body that [`stream`](Self::stream) sends for this request, but without its messages and its system prompt: the
+    /// model's own name, its options, the tools as its API has them. For the audit, which asks after each call and records it.
+    /// It must have no key. `None` if nothing is sent anywhere.
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        let _ = request;
+        None
+    }
 }
 
 /// A model that was chosen while the program runs.
@@ -85,6 +93,9 @@ impl<M: Model + ?Sized> Model for Arc<M> {
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         (**self).count_tokens(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        (**self).body_fields(request)
     }
 }
 
@@ -265,6 +276,11 @@ impl Request {
     /// The tools that a provider is told of: those that are offered, or those that are withheld.
     pub(crate) fn defined_tools(&self) -> &Arc<[Definition]> {
         self.withheld.as_ref().unwrap_or(&self.tools)
+    }
+
+    /// Whether there are tools that are not offered.
+    pub(crate) fn withholds_tools(&self) -> bool {
+        self.withheld.as_deref().is_some_and(|tools| !tools.is_empty())
     }
 
     /// Offers no tools any more; they stay [defined](Self::withheld_tools).

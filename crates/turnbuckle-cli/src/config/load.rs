@@ -164,6 +164,7 @@ impl Loaded {
                     if is_judged || trust::covers(&led_to, &self.project.folder) {
                         source.judged_with_project();
                     }
+                    source.set_gate(gate);
                     self.add(path, &source, understand(&source, root));
                 }
                 self.problems.extend(source.into_problems());
@@ -259,6 +260,7 @@ impl Loaded {
         tracing::info!(target: CLI, file = %path.display(), standing = standing.told(), "project's file judged");
         (self.standing, self.items) = (standing, items);
         source.set_checks(checks);
+        source.set_gate(gate);
         if path.exists() {
             self.add(path, source, understand(source, root));
         }

@@ -51,6 +51,7 @@ mod ready_made;
 mod resolving;
 mod sandbox;
 mod sandbox_bwrap;
+mod sandbox_full_disk;
 mod sandbox_own_folders;
 mod sandbox_repositories;
 mod schemas;

@@ -141,6 +141,10 @@ impl Wire for Messages {
         Err(ModelError::Protocol(format!("the reply was paused more than {MOST_PAUSES} times")))
     }
 
+    fn fields(client: &Anthropic, request: &Request) -> Result<Value, ModelError> {
+        PendingReply::new(client, request).fields()
+    }
+
     fn with_options(mut client: Anthropic, options: &ModelOptions) -> Anthropic {
         client.wire.effort = options.effort;
         client.wire.server_tools.extend(options.provider_tools.iter().cloned());

@@ -9,6 +9,7 @@ pub(crate) mod ollama;
 mod reply;
 
 use reqwest::header::AUTHORIZATION;
+use serde_json::Value;
 use turnbuckle::Reply;
 use turnbuckle::message::Text;
 use turnbuckle::model::{ModelError, Request, Sink};
@@ -83,6 +84,10 @@ impl Wire for ChatCompletions {
         let mut folding = Folding::new(request, client.endpoint.secrets());
         events.fold(&mut folding, out).await?;
         Ok(folding.reply())
+    }
+
+    fn fields(client: &OpenAi, request: &Request) -> Result<Value, ModelError> {
+        body::fields_of(client, request)
     }
 
     fn with_options(client: OpenAi, options: &ModelOptions) -> OpenAi {

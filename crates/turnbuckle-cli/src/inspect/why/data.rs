@@ -89,6 +89,8 @@ pub(crate) struct Conversation {
     said: Vec<u64>,
     /// The messages of the call that was asked for.
     pub(crate) messages: Option<Arc<Vec<Message>>>,
+    /// Whether calls are recorded now, or some were.
+    is_audited: bool,
     turns: HashMap<TurnId, TurnFacts>,
 }
 
@@ -131,6 +133,9 @@ impl Conversation {
             .map_err(failed)?
             .into_iter()
             .partition(|call| call.purpose != CallPurpose::Summary);
+        let is_audited = desk.config.store.audit.as_ref().is_some_and(|audit| audit.value)
+            || !audited.is_empty()
+            || !summary_calls.is_empty();
         let mut failed_summaries = UsedBudget::default();
         for spent in store.jobs(id).await.map_err(failed)?.iter().filter_map(|job| job.spent) {
             failed_summaries.calls += spent.calls;
@@ -166,10 +171,12 @@ impl Conversation {
             unanswered_cuts,
             said,
             messages,
+            is_audited,
             turns,
         };
         found.add_breaks(breaks);
         found.add_audit(audited);
+        found.count_audited();
         found.add_injections(desk, id).await?;
         found.add_segments(last.as_deref());
         Ok(found)
@@ -203,6 +210,39 @@ impl Conversation {
         }
         attempts.reverse();
         self.attempts = attempts;
+    }
+
+    /// Messages at the tail, such as the line about the budget, are in no log: only the audit has them.
+    fn count_audited(&mut self) {
+        // A link stands for all messages before it, and most calls share most of theirs.
+        let mut known: HashMap<&Text, Option<usize>> = HashMap::new();
+        for call in &mut self.calls {
+            let Some(audited) = &call.audited else { continue };
+            let (mut link, mut new) = (&audited.messages, Vec::new());
+            // Digests of links cannot form a circle; a damaged database must not make one last for ever.
+            let mut count = loop {
+                if link.is_empty() {
+                    break Some(0);
+                }
+                if let Some(count) = known.get(link) {
+                    break *count;
+                }
+                new.push(link);
+                let before = self.contents.get(link).and_then(|link| link.split_once(' ')).map(|(before, _)| before);
+                match before.map(|before| (before.is_empty(), self.contents.get_key_value(before))) {
+                    Some((true, _)) => break Some(0),
+                    Some((false, Some((before, _)))) if new.len() <= self.contents.len() => link = before,
+                    _ => break None,
+                }
+            };
+            for link in new.into_iter().rev() {
+                count = count.map(|count| count + 1);
+                known.insert(link, count);
+            }
+            if let Some(count) = count {
+                call.sent.messages = count;
+            }
+        }
     }
 
     /// What hooks added, from their records. Records do not name the call; there is one for each, also if nothing was added.
@@ -342,14 +382,29 @@ impl Conversation {
         (usage.input > 0 || usage.output > 0 || cost > 0.0).then_some((usage, cost))
     }
 
+    /// Whether sizes of these calls lack the correction by what the provider counted: a cut records it, and there was none yet.
+    pub(crate) fn has_uncorrected<'a>(&self, mut calls: impl Iterator<Item = &'a Call>) -> bool {
+        calls.any(|call| call.sent.last_cut.is_none() && call.sent.usage.input > 0)
+    }
+
     /// What cannot be known of these calls; `None` if the audit has all of them.
     pub(crate) fn not_known<'a>(&self, mut calls: impl Iterator<Item = &'a Call>) -> Option<&'static str> {
-        calls.any(|call| call.audited.is_none()).then_some(NOT_KNOWN)
+        calls.any(|call| call.audited.is_none()).then(|| self.not_recorded())
+    }
+
+    /// What cannot be known of calls that the audit does not have, and why.
+    pub(crate) fn not_recorded(&self) -> &'static str {
+        if self.is_audited { NOT_THERE } else { NOT_KNOWN }
     }
 }
 
+/// What the log cannot tell, where some calls were recorded, or would be now.
+const NOT_THERE: &str = "of calls that the audit does not have, the system prompt, the tools, what hooks added for one turn or \
+                         one call (only how many tokens) and attempts that were discarded; they were made before the audit \
+                         was on, or were removed to keep it within `audit_ttl`, `audit_rows` and `audit_bytes` in [store]";
+
 /// What the log cannot tell.
-pub(crate) const NOT_KNOWN: &str = "the system prompt, the tools, what hooks added for one turn or one call (only how many \
+const NOT_KNOWN: &str = "the system prompt, the tools, what hooks added for one turn or one call (only how many \
                                     tokens) and attempts that were discarded are not stored; `audit = true` in [store] \
                                     records them from then on";
 

@@ -131,6 +131,9 @@ fn page(conversation: &Conversation, id: &ConversationId) -> String {
         out.push_str(&chart(conversation));
         out.push_str(&events(conversation));
     }
+    if conversation.has_uncorrected(conversation.calls.iter()) {
+        let _ = writeln!(out, "<p class=\"foot\">Of sizes, {}.</p>", escaped(super::UNCORRECTED));
+    }
     if let Some(not_known) = conversation.not_known(conversation.calls.iter()) {
         let _ = writeln!(out, "<p class=\"foot\">Sizes are estimates. Not known: {}.</p>", escaped(not_known));
     } else {
@@ -272,7 +275,7 @@ fn cut_off(text: &str) -> String {
 
 fn bar(conversation: &Conversation, call: &Call, top: u64, is_new_summary: bool, side: &str) -> String {
     let mut out = format!(
-        "<div class=\"call{side}\" tabindex=\"0\" aria-label=\"call {}, about {} tokens\"><div class=\"stack\">",
+        "<div class=\"call{side}\" tabindex=\"0\" role=\"group\" aria-label=\"call {}, about {} tokens\"><div class=\"stack\">",
         escaped(&call.name()),
         call.tokens()
     );
@@ -418,7 +421,7 @@ fn events(conversation: &Conversation) -> String {
 
 fn table(rows: &str) -> String {
     format!(
-        "<div class=\"wide\"><table class=\"events\">\n<thead><tr><th>call</th><th>what</th><th></th></tr></thead>\n\
+        "<div class=\"wide\"><table class=\"events\">\n<thead><tr><th>call</th><th>what</th><th>details</th></tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n"
     )
 }

@@ -84,11 +84,18 @@ pub(crate) async fn why(args: Why, common: &Common) -> Result<Exit, Stopped> {
     if args.turn.is_none() {
         text.push_str(&spent_on_summaries(&conversation));
     }
+    if conversation.has_uncorrected(shown()) {
+        let _ = writeln!(text, "sizes: {UNCORRECTED}");
+    }
     if let Some(not_known) = conversation.not_known(shown()) {
         let _ = writeln!(text, "not known: {not_known}");
     }
     print_all(&clean(&text))
 }
+
+/// Why sizes may differ from what a decision was made with.
+pub(super) const UNCORRECTED: &str = "those of calls before the first cut are estimates without the correction that is learned \
+                                      from the provider's counts and that cuts are decided with; cuts record it";
 
 fn of_turn(conversation: &Conversation, turn: &TurnId) -> String {
     let mut text = String::new();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::life::BoundaryKind;
 use super::mortal::inside;
 use super::world::{World, call_of};
@@ -77,6 +79,9 @@ impl Model for WatchedModel {
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model.body_fields(request)
     }
 }
 
