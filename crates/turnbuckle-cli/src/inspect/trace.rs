@@ -15,6 +15,7 @@ use turnbuckle::trace::{place_of_cut, trace_with_times};
 
 use super::pager::print_long;
 use super::waterfall::{bars, spans};
+use super::why::quoted;
 use super::{age, check_readable, failed, parse_id, print_all, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Trace};
@@ -212,17 +213,4 @@ fn changed(change: &Change) -> String {
         text += &format!("          changed the {}{what}: {became}\n", edit.of.name());
     }
     text
-}
-
-/// The most characters of a text in a line of a change.
-const QUOTED: usize = 60;
-
-/// A text on one line.
-pub(super) fn quoted(text: &str) -> String {
-    let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((end, _)) = line.char_indices().nth(QUOTED) {
-        line.truncate(end);
-        line.push('…');
-    }
-    format!("\"{line}\"")
 }
