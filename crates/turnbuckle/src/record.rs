@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::BoxError;
+use crate::change::Change;
 use crate::id::CallId;
 use crate::message::Text;
 use crate::point::Point;
@@ -44,13 +45,16 @@ pub struct Record {
     /// The digest of what it was given. Only an audit has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Text>,
+    /// What it changed; `None` if nothing, and of what a hook adds itself. In a box: most runs of hooks change nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Box<Change>>,
 }
 
 impl Record {
     /// A record with nothing but a decision; the other fields can be set.
     pub fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
         let (call, failure, reason, outcome, input) = (None, None, None, None, None);
-        Self { point, hook, decision, took, tokens: 0, shed: 0, call, failure, reason, outcome, input }
+        Self { point, hook, decision, took, tokens: 0, shed: 0, call, failure, reason, outcome, input, change: None }
     }
 
     /// A text for a record, cut to a length that a log and a viewer can take for every run of a hook.

@@ -262,6 +262,9 @@ impl Line<'_> {
         if settings.main_agent_only {
             shown.push("main_agent_only = true".to_owned());
         }
+        if self.part.is_some_and(|part| part.settings.hides_changes) {
+            shown.push("hides_changes = true".to_owned());
+        }
         shown.join(", ")
     }
 
@@ -296,7 +299,7 @@ impl Line<'_> {
         let mut line = json!({
             "point": self.point, "hook": self.entry.name(), "use": self.used(), "options": options,
             "on_failure": policy, "failure": self.entry.failure_in_words(self.point), "tools": settings.tools,
-            "main_agent_only": settings.main_agent_only,
+            "main_agent_only": settings.main_agent_only, "hides_changes": settings.hides_changes,
             "at": self.part.map(|part| part.place.to_string()), "trusted": self.is_trusted(),
         });
         if let Some(agent) = self.agent {

@@ -161,6 +161,7 @@ impl<'a> HookCaller<'a> {
             reason,
             outcome: None,
             input: self.input.clone(),
+            change: None,
         });
         // Viewers are not told of a hook that just let things pass.
         if let (true, Some(record)) = (announced || !decision.is_quiet(), records.last()) {

@@ -187,6 +187,9 @@ macro_rules! forward_points {
             fn redact_arguments(&self, arguments: &serde_json::Value) -> Result<Option<serde_json::Value>, crate::BoxError> {
                 self.hook.redact_arguments(arguments)
             }
+            fn redact_text(&self, text: &str) -> Result<Option<String>, crate::BoxError> {
+                self.hook.redact_text(text)
+            }
             fn points(&self) -> Points {
                 self.hook.points()
             }
