@@ -316,6 +316,9 @@ impl Model for SharedModel {
     fn context_window(&self) -> Option<u64> {
         self.model().context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model().effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model().count_tokens(text)
     }
@@ -345,6 +348,9 @@ impl Model for NamedModel {
     }
     fn context_window(&self) -> Option<u64> {
         self.model.context_window()
+    }
+    fn effort(&self) -> Option<&str> {
+        self.model.effort()
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)

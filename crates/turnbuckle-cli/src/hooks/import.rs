@@ -97,6 +97,7 @@ pub(super) fn import(common: &Common) -> Result<Exit, Stopped> {
         return Err(Stopped { problems: broken, exit: Exit::Usage });
     }
     let mut notes: Vec<String> = settings.warnings.iter().chain(&settings.notices).cloned().collect();
+    notes.extend(settings.plugins_not_run(&[]));
     notes.extend(settings.unsupported.iter().map(|one| one.place.clone()));
     for file in &settings.files {
         notes.extend(other_keys(file).into_iter().map(|key| format!("{}: `{key}` is not about hooks", file.display())));
@@ -109,7 +110,7 @@ pub(super) fn import(common: &Common) -> Result<Exit, Stopped> {
 fn other_keys(file: &std::path::Path) -> Vec<String> {
     let text = read_file(file, CONFIGURATION).unwrap_or_default();
     let object: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
-    let about_hooks = ["hooks", "disableAllHooks", "$schema", "description"];
+    let about_hooks = ["hooks", "disableAllHooks", "enabledPlugins", "$schema", "description"];
     object.keys().filter(|key| !about_hooks.contains(&key.as_str())).cloned().collect()
 }
 

@@ -232,6 +232,8 @@ impl Ready {
             Some(audit) => builder.audit(audit.clone()),
             None => builder,
         };
+        let redact = audit::of_records();
+        let builder = builder.redact_records(move |text| redact(text));
         self.erasure.apply(builder.access(self.access.clone()).project(self.project.clone()))
     }
 

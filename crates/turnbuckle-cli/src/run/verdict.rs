@@ -130,6 +130,10 @@ fn after_failure(cause: Option<&Cause>, reason: &str) -> String {
         Some(Cause::HookMustBlock { .. }) => {
             "`turnbuckle trust` shows what changed, and asks; no `on_failure` lets a turn go on without it"
         }
+        Some(Cause::HookMismatched { .. }) => {
+            "a worker must have hooks at exactly the points of its `on`, and say so when it begins; \
+             `turnbuckle hooks conform -- CMD` checks that. No `on_failure` lets a turn go on without it"
+        }
         Some(Cause::HookFailed { .. }) => "repair the hook; `on_failure = \"ignore\"` lets a turn go on without it",
         Some(Cause::InjectionOverflow { .. }) => {
             "let the hook add less, give it `max_tokens` and what finds no room is left out, or raise `injection_reserve` \

@@ -335,8 +335,11 @@ fn tip(conversation: &Conversation, call: &Call) -> String {
         }
     }
     let _ = write!(out, "<tr class=\"sum\"><td>in all, estimated</td><td>{}</td></tr></table>", number(call.tokens()));
-    for (hook, _, tokens) in &call.injected {
+    for ((hook, _, tokens), texts) in call.injected.iter().zip(&call.added) {
         let _ = write!(out, "<p>hook <em>{}</em> added {} tokens</p>", escaped(hook), number(*tokens));
+        for added in texts {
+            let _ = write!(out, "<p class=\"said\">{}</p>", escaped(added));
+        }
     }
     for cut in &sent.cuts {
         let _ = write!(out, "<p class=\"cut\">✂ {}</p>", escaped(&cut.summary()));
