@@ -18,6 +18,7 @@ mod cancel;
 mod closing;
 mod context;
 mod context_extremes;
+mod covered_cuts;
 mod crash_kit;
 mod crash_walk;
 mod deleting;
