@@ -57,6 +57,7 @@ mod pending;
 mod prompt_cache;
 mod provider_parts;
 mod races;
+mod random_conversations;
 mod rebuilding;
 mod recent_turns;
 mod redacting;
