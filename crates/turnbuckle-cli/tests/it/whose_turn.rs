@@ -46,7 +46,8 @@ fn a_turn_that_a_crash_left_is_not_finished_by_another_agent_that_runs_on_the_st
     let mut told = BufReader::new(chat.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut seen = String::new();
     // What runs on the store has looked at the turn, and the chat tells its user. Either may come first.
-    let both = ["turnbuckle::conversation::conversations: a turn is left", "turns that this agent does not carry on: w"];
+    let both =
+        ["turnbuckle::conversation::conversations: a turn is left", "turns that this agent does not carry on: w"];
     while !both.iter().all(|line| seen.contains(line)) {
         seen += &told.next().unwrap_or_else(|| panic!("{seen}"));
         seen.push('\n');

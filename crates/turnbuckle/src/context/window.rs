@@ -19,7 +19,7 @@ use super::tokens;
 use crate::call_map::CallMap;
 use crate::cut::steps::{self, Fate};
 use crate::cut::{Cut, Factor, LeftOutSteps};
-use crate::event::{Event, EventKind, InjectionTarget, TurnEnded};
+use crate::event::{Event, EventKind, InjectionTarget, TurnEnded, share_repeated};
 use crate::message::Text;
 use crate::store::Totals;
 use crate::summary::Summary;
@@ -352,6 +352,12 @@ impl Window {
         self.events.shrink_to_fit();
         self.counts.shrink_to_fit();
         self.ended.shrink_to_fit();
+    }
+
+    /// Makes it as small as one that was read back. Events that others hold as well stay as they are.
+    pub(crate) fn pack(&mut self) {
+        share_repeated(&mut self.events);
+        self.shrink_to_fit();
     }
 
     /// Takes over the totals of the whole log and its last cut, for a window that was filled from where the cut begins.

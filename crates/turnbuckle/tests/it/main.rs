@@ -52,6 +52,7 @@ mod observers;
 mod other_agents;
 mod outbox;
 mod outbox_crashes;
+mod packing;
 mod pages;
 mod pending;
 mod prompt_cache;
