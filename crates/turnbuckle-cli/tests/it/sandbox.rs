@@ -6,7 +6,7 @@ use std::env;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, symlink};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::Command;
 
@@ -205,6 +205,29 @@ fn no_socket_of_any_family_is_opened_and_network_on_opens_them() {
     open.folder.file("try.py", &program("AF_INET", &format!("('127.0.0.1', {port})")));
     let (ok, text) = open.result();
     assert!(ok && text.contains("reached"), "{text}");
+}
+
+#[test]
+fn a_pair_of_sockets_reaches_nobody_but_its_own_ends() {
+    let desk = Desk::new("python3 try.py", "");
+    let path = desk.folder.path().join("socket");
+    let listening = UnixDatagram::bind(&path).unwrap();
+    listening.set_nonblocking(true).unwrap();
+    let tries = "import socket\n\
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_RDM):\n\
+        \tfor flags in (0, socket.SOCK_CLOEXEC, socket.SOCK_NONBLOCK):\n\
+        \t\ttry:\n\t\t\tsocket.socketpair(socket.AF_UNIX, kind | flags)[0].sendto(b'out', 'socket')\n\
+        \t\texcept OSError as error: print(type(error).__name__)\n\
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):\n\
+        \ta, b = socket.socketpair(socket.AF_UNIX, kind)\n\
+        \ttry:\n\t\ta.connect('socket')\n\
+        \texcept OSError as error: print('stays connected')\n\
+        \ta.send(b'in')\n\tprint(b.recv(9))\n";
+    desk.folder.file("try.py", tries);
+    let (ok, text) = desk.result();
+    let refused = "PermissionError\n".repeat(9);
+    assert!(ok && text == format!("{refused}stays connected\nb'in'\nstays connected\nb'in'\n"), "{text}");
+    assert_eq!(listening.recv(&mut [0; 9]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -305,7 +305,7 @@ async fn summarise(
             Request::question(SUMMARY_AGENT, prompt::system(room.text), prompt::question(&text, &piece.text));
         request.ordinal = calls;
         let reply = work.ask(ctx, &**model, &request, version).await?;
-        text = checked(&reply, &text, &piece.text, &room)?;
+        text = checked(&reply, &text, &piece.text, &room).inspect_err(|error| work.note_refused(ctx, error))?;
         // Between pieces they may be as long as the model can read beside the next one.
         cut_off += cut_to(&mut text, room.longest);
         let text = text.as_str().into();
@@ -320,10 +320,10 @@ async fn summarise(
         request.ordinal = calls;
         let reply = work.ask(ctx, &**model, &request, version).await?;
         // What is no shorter, or cannot be used, changes nothing.
-        if let Ok(shorter) = checked(&reply, &text, "", &room)
-            && tokens::of_text(&shorter) < size
-        {
-            text = shorter;
+        match checked(&reply, &text, "", &room) {
+            Ok(shorter) if tokens::of_text(&shorter) < size => text = shorter,
+            Ok(_) => {}
+            Err(error) => work.note_refused(ctx, &error),
         }
         cut_off += cut_to(&mut text, room.text);
     }

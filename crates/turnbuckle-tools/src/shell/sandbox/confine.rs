@@ -31,7 +31,7 @@ pub(in crate::shell) struct Confinement {
 pub(super) enum RefusedCalls {
     /// Keys that the kernel keeps for the user.
     Keys,
-    /// Those, and whatever opens a socket.
+    /// Those, and whatever opens a socket that can reach another process.
     KeysAndSockets,
 }
 
@@ -121,7 +121,10 @@ mod linux {
     };
     use rustix::process::{getegid, geteuid};
     use rustix::thread::{CapabilitySet, clear_ambient_capability_set, remove_capability_from_bounding_set};
-    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+        TargetArch,
+    };
 
     use super::{Confinement, FileRights, MountPlan, RefusedCalls};
 
@@ -318,23 +321,41 @@ mod linux {
         Ok(())
     }
 
-    /// Refuses keys of the kernel, and to open sockets of any family, also through an io_uring. A pair of sockets that are connected with each
-    /// other stays possible.
+    /// Refuses keys of the kernel, and to open sockets of any family, also through an io_uring. A pair of sockets that stay connected with each
+    /// other is possible.
     fn filter(refused: RefusedCalls) -> io::Result<BpfProgram> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-        // add_key, request_key and keyctl; socket and io_uring_setup.
-        let (keys, sockets): ([i64; 3], [i64; 2]) = match arch {
-            TargetArch::x86_64 => ([248, 249, 250], [41, 425]),
-            _ => ([217, 218, 219], [198, 425]),
+        // add_key, request_key and keyctl; socket and io_uring_setup; socketpair.
+        let (keys, sockets, pair): ([i64; 3], [i64; 2], i64) = match arch {
+            TargetArch::x86_64 => ([248, 249, 250], [41, 425], 53),
+            _ => ([217, 218, 219], [198, 425], 199),
         };
-        let mut numbers = keys.to_vec();
-        numbers.extend(sockets.iter().filter(|_| refused == RefusedCalls::KeysAndSockets));
-        if matches!(arch, TargetArch::x86_64) {
-            numbers.extend(numbers.clone().iter().map(|number| number | X32));
+        // Without rules a call is refused whatever its arguments are.
+        let mut calls: BTreeMap<i64, Vec<SeccompRule>> = keys.into_iter().map(|number| (number, Vec::new())).collect();
+        if refused == RefusedCalls::KeysAndSockets {
+            calls.extend(sockets.map(|number| (number, Vec::new())));
+            calls.insert(pair, pairs_that_reach_others().map_err(io::Error::other)?);
         }
-        let refused: BTreeMap<i64, Vec<_>> = numbers.into_iter().map(|number| (number, Vec::new())).collect();
-        let filter = SeccompFilter::new(refused, SeccompAction::Allow, SeccompAction::Errno(EACCES), arch);
+        if matches!(arch, TargetArch::x86_64) {
+            calls.extend(calls.clone().into_iter().map(|(number, rules)| (number | X32, rules)));
+        }
+        let filter = SeccompFilter::new(calls, SeccompAction::Allow, SeccompAction::Errno(EACCES), arch);
         filter.and_then(BpfProgram::try_from).map_err(io::Error::other)
+    }
+
+    /// The arguments of `socketpair` that are refused: all but pairs of Unix stream and packet sockets, which stay connected with each other. One of a
+    /// pair of datagram sockets can be connected anew, and can send to any other socket that has a name.
+    fn pairs_that_reach_others() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+        const AF_UNIX: u64 = 1;
+        const SOCK_STREAM: u64 = 1;
+        const SOCK_SEQPACKET: u64 = 5;
+        /// The bits of the second argument that are the type; the others are flags.
+        const TYPE: u64 = 0xf;
+        let condition = |argument, how, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value);
+        let types = (0..=TYPE).filter(|kind| ![SOCK_STREAM, SOCK_SEQPACKET].contains(kind));
+        let other_types = types.map(|kind| condition(1, SeccompCmpOp::MaskedEq(TYPE), kind));
+        let other_families = condition(0, SeccompCmpOp::Ne, AF_UNIX);
+        other_types.chain([other_families]).map(|condition| SeccompRule::new(vec![condition?])).collect()
     }
 
     /// The arguments with which `bwrap` makes the mounts; behind them comes what it starts.

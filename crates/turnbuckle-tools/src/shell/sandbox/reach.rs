@@ -134,9 +134,11 @@ impl<'a> Reach<'a> {
 
     /// Folders that many programs write to, and which command sees its own in their place: pairs of what is mounted and where.
     fn covered(&self, tmp: &PrivateTmp) -> Vec<(PathBuf, PathBuf)> {
+        // `bwrap` starts this executable again when the folders are covered already.
+        let executable = self.support.mounts.bubblewrap().and_then(|_| std::env::current_exe().ok());
         let is_needed = |place: &Path| {
             let needed = self.policy.readable.iter().chain(&self.policy.writable).map(PathBuf::as_path);
-            needed.chain([self.project]).any(|path| path.starts_with(place))
+            needed.chain([self.project]).chain(executable.as_deref()).any(|path| path.starts_with(place))
         };
         // `/tmp` comes last: what is mounted lies in it.
         let own = [("/dev/shm", tmp.shared_memory()), ("/var/tmp", tmp.folder()), ("/tmp", tmp.folder())];
