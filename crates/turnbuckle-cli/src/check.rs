@@ -29,6 +29,7 @@ use crate::output;
 use crate::problem::{Place, Problem};
 use crate::show::json_line;
 use crate::trust::{Gate, not_accepted};
+pub(crate) use context::no_history;
 use shell::ShellFault;
 
 /// Prints what was found on stderr, and on stdout what would run if nothing fails; or all of it as JSON on stdout.

@@ -17,6 +17,7 @@ use turnbuckle_tools::Workspace;
 use turnbuckle_tools::rules::Rule;
 
 use crate::args::Common;
+use crate::check::no_history;
 use crate::config::{self, Config, Found, HookPart, Loaded, ModelSetting};
 use crate::links;
 use crate::logging::CLI;
@@ -230,6 +231,10 @@ fn build(
     }
     let agent = with_all(builder, hooks.to_vec()).build().map_err(|error| blame::problem(&error, config, None))?;
     problems.extend(beyond_window(config, &agent));
+    if let Gate::Needed(_) = gate {
+        // What a server says of its model may leave less than `check` could know.
+        problems.extend(no_history(config, &agent));
+    }
     problems.extend(access::problems(&config.access, &agent));
     problems.extend(tools::rules_for_nothing(config, &agent));
     let (mut gated, workspace) = (offer.approve, offer.workspace);

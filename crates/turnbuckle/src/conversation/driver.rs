@@ -109,7 +109,7 @@ impl Driver {
         let Self { guard, conversation, runtime, .. } = self;
         guard.at_rest();
         runtime.forget(&conversation);
-        drop(conversation);
+        runtime.resting.add(conversation);
         runtime.evict();
     }
 
