@@ -38,7 +38,9 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let common = &args.trust.noted_in(common);
     let mut prepared = prepare(common, Gate::Needed(args.trust));
     let part = std::mem::take(&mut prepared.config.serve);
-    let is_bare = prepared.model_is_default && prepared.files.is_empty() && common.store.is_none();
+    // The demonstration never stands in the place of conversations that are there.
+    let is_bare =
+        prepared.model_is_default && prepared.files.is_empty() && common.store.is_none() && !prepared.store.is_there();
     let tokens = part.tokens();
     let token_files = tokens.as_ref().map(|list| TokenFiles {
         files: prepared.files.clone(),
@@ -127,6 +129,8 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     output::say(&format!("listening on {scheme}://{bound}"));
     if story.is_some() {
         output::say("no model is set up: this is a demonstration in a scratch folder, and nothing of it is kept");
+    } else if ready.is_demo() {
+        output::say(&format!("the conversations of {} are served, and the demo model answers", ready.store));
     }
     let telling = async {
         if let Some(story) = &story

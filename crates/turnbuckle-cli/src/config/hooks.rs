@@ -53,6 +53,8 @@ pub(crate) struct HookSettings {
     pub(crate) main_agent_only: bool,
     /// `release = "on_accept"`: nothing is told until every guard has accepted.
     pub(crate) release: Option<Found<Release>>,
+    /// What it takes out is not in records.
+    pub(crate) hides_changes: bool,
     /// What it injects joins the log.
     pub(crate) durable: Option<Found<bool>>,
     /// What it injects may be left out.
@@ -220,6 +222,7 @@ impl HookSettings {
             timeout: section.duration("timeout"),
             tools: section.strings("tools"),
             main_agent_only: section.boolean("main_agent_only").is_some_and(|found| found.value),
+            hides_changes: section.boolean("hides_changes").is_some_and(|found| found.value),
             release: section.word("release", RELEASES),
             durable: section.boolean("durable"),
             max_tokens: section.small("max_tokens"),

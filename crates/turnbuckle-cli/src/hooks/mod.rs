@@ -14,7 +14,7 @@ use turnbuckle::hook::{HookEntry, OnFailure, Point};
 use turnbuckle::hooks::ConfigHook as _;
 use turnbuckle_models::without_password;
 use turnbuckle_server::page::HookLine;
-use turnbuckle_tools::claude::{ClaudeHandler, ClaudeSettings, Waiting};
+use turnbuckle_tools::claude::{ClaudeEvent, ClaudeHandler, ClaudeSettings, Waiting};
 use turnbuckle_tools::{ClaudeHooks, ClaudeOptions};
 
 use crate::Stopped;
@@ -119,10 +119,14 @@ pub(crate) fn runs_at(part: Option<&HookPart>, point: Point, project: &Path) -> 
 
 /// What people must know of the Claude-style settings before each run: handlers that do not run, though someone meant them to.
 pub(crate) fn claude_notices<'a>(parts: impl IntoIterator<Item = &'a HookPart>, project: &Path) -> Vec<Problem> {
+    let parts = parts.into_iter().filter(|part| part.used.name == ClaudeHooks::NAME);
+    let settings: Vec<ClaudeSettings> = parts.map(|part| claude_settings(part, project)).collect();
+    let loaded: Vec<String> = settings.iter().flat_map(|settings| settings.loaded_plugins.clone()).collect();
     let mut notices: Vec<String> = Vec::new();
-    for part in parts.into_iter().filter(|part| part.used.name == ClaudeHooks::NAME) {
+    for settings in settings {
+        let plugins = settings.plugins_not_run(&loaded);
         // Several sections read the same files.
-        for notice in claude_settings(part, project).notices {
+        for notice in settings.notices.into_iter().chain(plugins) {
             if !notices.contains(&notice) {
                 notices.push(notice);
             }
@@ -229,6 +233,8 @@ impl Line<'_> {
         let Some(part) = self.part.filter(|part| part.used.name == ClaudeHooks::NAME) else { return Vec::new() };
         let mut handlers = claude_settings(part, self.project).handlers;
         handlers.retain(|handler| handler.event.point() == self.point);
+        // Of one event they stay in the order of the files.
+        handlers.sort_by_key(|handler| ClaudeEvent::ALL.iter().position(|event| *event == handler.event));
         if self.entry.failure_policy(self.point) == OnFailure::Block && self.entry.settings().on_failure.is_some() {
             handlers.iter_mut().for_each(|handler| handler.blocks_on_failure = true);
         }
@@ -242,20 +248,22 @@ impl Line<'_> {
 
     /// As the file has them.
     fn settings(&self) -> String {
-        let mut shown = vec![format!("use = \"{}\"", self.used())];
-        match self.part {
-            Some(part) => shown
-                .extend(part.options.iter().map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value)))),
-            None => {
-                shown.push(format!("(added by default; `default_{} = false` in [agent] leaves it out)", self.used()));
-            }
-        }
+        let default = match self.part {
+            Some(_) => String::new(),
+            None => format!(" (added by default; `default_{} = false` in [agent] leaves it out)", self.used()),
+        };
+        let mut shown = vec![format!("use = \"{}\"{default}", self.used())];
+        let options = self.part.into_iter().flat_map(|part| &part.options);
+        shown.extend(options.map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value))));
         let settings = self.entry.settings();
         if !settings.tools.is_empty() {
             shown.push(format!("tools = {:?}", settings.tools));
         }
         if settings.main_agent_only {
             shown.push("main_agent_only = true".to_owned());
+        }
+        if self.part.is_some_and(|part| part.settings.hides_changes) {
+            shown.push("hides_changes = true".to_owned());
         }
         shown.join(", ")
     }
@@ -291,7 +299,7 @@ impl Line<'_> {
         let mut line = json!({
             "point": self.point, "hook": self.entry.name(), "use": self.used(), "options": options,
             "on_failure": policy, "failure": self.entry.failure_in_words(self.point), "tools": settings.tools,
-            "main_agent_only": settings.main_agent_only,
+            "main_agent_only": settings.main_agent_only, "hides_changes": settings.hides_changes,
             "at": self.part.map(|part| part.place.to_string()), "trusted": self.is_trusted(),
         });
         if let Some(agent) = self.agent {

@@ -346,6 +346,23 @@ fn a_link_that_one_process_posted_is_taken_by_the_server_of_the_same_user() {
 }
 
 #[test]
+fn without_a_model_the_conversations_that_are_there_are_served_and_not_the_demonstration() {
+    let folder = Folder::foreign();
+    let bare = Serving::start(&folder, &[]);
+    bare.until_so("it says what it shows", |bare| bare.later().contains("this is a demonstration in a scratch folder"));
+    drop(bare);
+    assert!(!folder.path().join(".turnbuckle").exists(), "the demonstration makes nothing");
+    folder.run(&["run", "-c", "mine", "--model", "demo", "hello"]).exits(0);
+    let serving = Serving::start(&folder, &[]);
+    let says = "turnbuckle.db are served, and the demo model answers";
+    serving.until_so("it says whose conversations these are", |serving| serving.later().contains(says));
+    assert!(!serving.later().contains("demonstration"), "{}", serving.later());
+    let listed = serving.get("/v1/conversations").1;
+    assert!(listed.to_string().contains("\"mine\"") && !listed.to_string().contains("\"story\""), "{listed}");
+    assert_eq!(serving.post("/v1/conversations/mine/messages", json!({ "content": "again" })).0, 202);
+}
+
+#[test]
 fn the_lines_of_the_docs_work_as_they_stand() {
     let page = include_str!("../../../../docs/http.md");
     let blocks: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();

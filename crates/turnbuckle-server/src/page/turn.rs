@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::hook::{Decision, Point, Record};
+use turnbuckle::hook::{Change, Decision, Edit, Edited, Point, Record};
 use turnbuckle::message::Content;
 use turnbuckle::{ConversationId, TurnId};
 
@@ -270,11 +270,52 @@ fn record_more(events: &[Arc<Event>], record: &Record, added: &[&Content]) -> Ma
         @if let Some(reason) = &record.reason { (words::verbatim(reason)) }
         @if let Some(failure) = &record.failure { p.warn { (Shown(failure)) } }
         @if let Some(outcome) = &record.outcome { p { "Its program ended: " (Name(outcome)) } }
-        @for content in added { p.soft { "It added:" } (code::block("", &content.text())) }
-        @if record.tokens > 0 && added.is_empty() {
-            p.soft { "It added " (record.tokens) " tokens to the context of this turn. The log keeps only the text of hooks that are " code { "durable" } "." }
+        @match &record.change {
+            Some(change) => { (changed(change)) }
+            // Of a turn before records had it.
+            None => {
+                @for content in added { p.soft { "It added:" } (code::block("", &content.text())) }
+                @if record.tokens > 0 && added.is_empty() {
+                    p.soft { "It added " (record.tokens) " tokens to the context of this turn. Its record does not have the text." }
+                }
+                (changes(events, record))
+            }
         }
-        (changes(events, record))
+    }
+}
+
+/// What a hook added, and what it put in the place of something else.
+fn changed(change: &Change) -> Markup {
+    html! {
+        @for added in &change.injected {
+            p.soft { @if added.left_out { "There was no room for what it wanted to add " } @else { "It added " } (added.lasts.name()) ":" }
+            (code::block("", &added.text))
+        }
+        @if let Some(edit) = &change.edit { (edited(edit)) }
+    }
+}
+
+/// What was and what became of it: as one diff where lines stay the same, else as two blocks.
+fn edited(edit: &Edit) -> Markup {
+    let block = |text: &str| match (edit.of, serde_json::from_str(text)) {
+        (Edited::Arguments, Ok(value)) => card::arguments(&value),
+        _ => code::block("", text),
+    };
+    let is_diff = |before: &str, after: &str| {
+        edit.of != Edited::Arguments
+            && before.lines().count() > 1
+            && before.lines().any(|line| after.lines().any(|other| other == line))
+    };
+    html! {
+        p.soft { "It changed the " (edit.of.name()) @if let Some(what) = &edit.what { ": " (Shown(what)) } "." }
+        @match (&edit.before, &edit.after) {
+            (Some(before), Some(after)) if is_diff(before, after) => { (code::replaced(before, after)) }
+            (before, after) => {
+                @if let Some(before) = before { p.soft { "Before:" } (block(before)) }
+                @if let Some(after) = after { p.soft { @if before.is_some() || edit.hidden { "After:" } @else { "It gave:" } } (block(after)) }
+            }
+        }
+        @if edit.hidden { p.soft { "Not all of it is kept: the hook hides what it takes out, or the reply was taken back." } }
     }
 }
 

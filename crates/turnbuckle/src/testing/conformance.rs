@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::cache_break::{BreakCause, CacheBreak, Repeated, Segment, SegmentMark, SentRequest};
 use crate::event::{Event, EventKind};
-use crate::hook::{Decision, Point, Record};
+use crate::hook::{Change, Decision, Edit, Edited, InjectedText, InjectionSpan, Point, Record};
 use crate::message::Injection;
 use crate::scope::Author;
 use crate::store::{
@@ -239,7 +239,16 @@ fn record(hook: &str) -> Record {
         reason: None,
         outcome: Some("ok".into()),
         input: Some("abc".into()),
+        change: Some(Box::new(change())),
     }
+}
+
+fn change() -> Change {
+    let added = |lasts, left_out| InjectedText { text: "added \u{2028} ä".into(), lasts, left_out };
+    let injected = vec![added(InjectionSpan::ThisCall, false), added(InjectionSpan::NextTurn, true)];
+    let (before, after) = (Some("old\0".into()), Some("new".into()));
+    let edit = Edit { of: Edited::Arguments, what: Some("what".into()), before, after, hidden: true };
+    Change { injected, edit: Some(edit) }
 }
 
 fn job(hook: &str, kind: JobKind) -> Job {

@@ -29,6 +29,8 @@ pub(crate) struct Call {
     pub(crate) segments: [u64; 8],
     /// What hooks added for this turn or this call, with the tokens of each.
     pub(crate) injected: Vec<(Text, Point, u64)>,
+    /// The texts of each of them, as far as its record has them.
+    pub(crate) added: Vec<Vec<Text>>,
 }
 
 impl Call {
@@ -153,8 +155,8 @@ impl Conversation {
                 messages = Some(window.messages());
             }
             let events = if wanted.events { window.events() } else { Vec::new() };
-            let (breaks, injected) = (Vec::new(), Vec::new());
-            calls.push(Call { sent, breaks, audited: None, events, segments: [0; 8], injected });
+            let (breaks, injected, added) = (Vec::new(), Vec::new(), Vec::new());
+            calls.push(Call { sent, breaks, audited: None, events, segments: [0; 8], injected, added });
         });
         let turns = turns_of(&log, &calls);
         let is_said = |event: &&Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. });
@@ -254,16 +256,23 @@ impl Conversation {
             for record in &records {
                 let adds = record.tokens > 0;
                 let added = (record.hook.clone(), record.point, u64::from(record.tokens));
+                let injected = record.change.iter().flat_map(|change| &change.injected);
+                let texts: Vec<Text> =
+                    injected.filter(|injected| !injected.left_out).map(|injected| injected.text.clone()).collect();
                 match record.point {
                     Point::BeforeModel => {
                         let nth = seen.entry(&record.hook).or_default();
                         *nth += 1;
                         if let Some(call) = own.get_mut(*nth - 1).filter(|_| adds) {
                             call.injected.push(added);
+                            call.added.push(texts);
                         }
                     }
                     Point::BeforeAgent | Point::OnConversation if adds => {
-                        own.iter_mut().for_each(|call| call.injected.push(added.clone()));
+                        for call in own.iter_mut() {
+                            call.injected.push(added.clone());
+                            call.added.push(texts.clone());
+                        }
                     }
                     _ => {}
                 }

@@ -14,6 +14,7 @@ use super::data::{Call, Conversation};
 use super::quoted;
 use crate::Stopped;
 use crate::exit::Exit;
+use crate::output;
 use crate::problem::Problem;
 use crate::show::{clean, count};
 
@@ -26,6 +27,7 @@ pub(super) fn write(conversation: &Conversation, id: &ConversationId, file: &Pat
     let failed =
         |error: std::io::Error| Stopped::failed(Problem::error(format!("writing {}: {error}", file.display())));
     replace(file, page(conversation, id).as_bytes()).map_err(failed)?;
+    output::say(&clean(&format!("the page is in {}", file.display())));
     Ok(Exit::Completed)
 }
 
@@ -333,8 +335,11 @@ fn tip(conversation: &Conversation, call: &Call) -> String {
         }
     }
     let _ = write!(out, "<tr class=\"sum\"><td>in all, estimated</td><td>{}</td></tr></table>", number(call.tokens()));
-    for (hook, _, tokens) in &call.injected {
+    for ((hook, _, tokens), texts) in call.injected.iter().zip(&call.added) {
         let _ = write!(out, "<p>hook <em>{}</em> added {} tokens</p>", escaped(hook), number(*tokens));
+        for added in texts {
+            let _ = write!(out, "<p class=\"said\">{}</p>", escaped(added));
+        }
     }
     for cut in &sent.cuts {
         let _ = write!(out, "<p class=\"cut\">✂ {}</p>", escaped(&cut.summary()));

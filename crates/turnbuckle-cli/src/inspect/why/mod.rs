@@ -169,9 +169,12 @@ fn of_call(conversation: &Conversation, call: &Call) -> String {
     if !beside.is_empty() {
         let _ = writeln!(text, "    beside  {}: about {} tokens in all", beside.join(", "), call.tokens());
     }
-    for (hook, point, tokens) in &call.injected {
+    for ((hook, point, tokens), texts) in call.injected.iter().zip(&call.added) {
         let whose = if *point == Point::BeforeModel { "this call" } else { "this turn" };
         let _ = writeln!(text, "    hook    {hook} added {tokens} tokens for {whose}");
+        for added in texts {
+            let _ = writeln!(text, "            {}", quoted(added));
+        }
     }
     for cut in &sent.cuts {
         let _ = writeln!(text, "    cut     made for this call: {}", cut.summary());

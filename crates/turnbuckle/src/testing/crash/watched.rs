@@ -77,6 +77,9 @@ impl Model for WatchedModel {
     fn context_window(&self) -> Option<u64> {
         self.model.context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model.effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
     }
@@ -183,6 +186,9 @@ macro_rules! forward_points {
             }
             fn redact_arguments(&self, arguments: &serde_json::Value) -> Result<Option<serde_json::Value>, crate::BoxError> {
                 self.hook.redact_arguments(arguments)
+            }
+            fn redact_text(&self, text: &str) -> Result<Option<String>, crate::BoxError> {
+                self.hook.redact_text(text)
             }
             fn points(&self) -> Points {
                 self.hook.points()
