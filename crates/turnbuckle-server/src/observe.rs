@@ -29,19 +29,6 @@ const HEADERS: [(HeaderName, &str); 8] = [
     (HeaderName::from_static("x-dns-prefetch-control"), "off"),
 ];
 
-/// The same request, if it may come to any route. A server without tokens answers nothing to pages of other sites, also where the
-/// answer is that there is nothing.
-fn addressed(app: &App, request: Request) -> Result<Request, Response> {
-    let (parts, body) = request.into_parts();
-    match &app.tokens {
-        None => match check_is_local(&parts) {
-            Ok(()) => Ok(Request::from_parts(parts, body)),
-            Err(rejection) => Err(as_asked_for(&parts.headers, rejection)),
-        },
-        Some(_) => Ok(Request::from_parts(parts, body)),
-    }
-}
-
 /// One line for each request, when its answer begins: what was asked, by whom, and how it went. No ids of the path, no query and no
 /// content.
 pub(crate) async fn observed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
@@ -50,9 +37,15 @@ pub(crate) async fn observed(State(app): State<Arc<App>>, mut request: Request, 
     let path = request.extensions().get::<MatchedPath>().cloned();
     let known = KnownUser::default();
     request.extensions_mut().insert(known.clone());
-    let mut response = match addressed(&app, request) {
-        Ok(request) => with_body_of_405(next.run(request).await),
-        Err(refused) => refused,
+    let (parts, body) = request.into_parts();
+    // A server without tokens answers nothing to pages of other sites, also where the answer is that there is nothing.
+    let refused = match app.tokens {
+        None => check_is_local(&parts).err(),
+        Some(_) => None,
+    };
+    let mut response = match refused {
+        Some(rejection) => as_asked_for(&parts.headers, rejection),
+        None => with_body_of_405(next.run(Request::from_parts(parts, body)).await),
     };
     for (name, value) in HEADERS {
         if !response.headers().contains_key(&name) {
