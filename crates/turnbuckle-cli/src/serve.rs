@@ -22,6 +22,7 @@ use crate::assemble::prepare;
 use crate::config;
 use crate::demo::PageStory;
 use crate::exit::Exit;
+use crate::hooks;
 use crate::links;
 use crate::output;
 use crate::problem::Problem;
@@ -45,6 +46,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         common: common.clone(),
         accepted: list.clone(),
     });
+    let hook_lines = hooks::told_lines(&prepared);
     let ready = Ready::of(prepared)?;
     let remarks = ready.remarks();
     if !remarks.trim().is_empty() {
@@ -82,6 +84,10 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let conversations = builder.other_agents(OtherAgents::Refuse).build();
     let mut server = Server::builder(conversations.clone()).local_user(ready.scope.clone()).limits(part.limits());
     let tokens = tokens.map(Tokens::new);
+    // The hooks of the story are its own, and no configuration has them.
+    if story.is_none() {
+        server = server.hook_lines(hook_lines);
+    }
     if let Some(tokens) = &tokens {
         server = server.tokens(tokens.clone());
     }

@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
         None => {
             let hint = format!(
                 "there is no turn to finish; with a message, `turnbuckle run -c {id}{} \"…\"` begins the conversation",
-                common.same_store()
+                common.same_agent()
             );
             ready.existing(ready.store.existing(&hint)?)
         }

@@ -21,7 +21,7 @@ pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> 
         Ok(TurnStatus::Waiting(pending)) => {
             let what = format!("the turn waits for {}", shown(pending));
             let what = asked_text(&what, problem_room()) + &in_full(pending);
-            (Exit::Waiting, vec![Problem::error(what).hint(hints.hint(pending))])
+            (Exit::Waiting, vec![Problem::waiting(what).hint(hints.hint(pending))])
         }
         Err(error) => (Exit::Failed, vec![stopped(error, hints)]),
     }
@@ -48,6 +48,15 @@ fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
         TurnError::Left(left) => problem.hint(hints.after_left(left)),
         _ if hints.durable => problem.hint(format!("what was written stands; {} finishes the turn", hints.finish())),
         _ => problem,
+    }
+}
+
+/// The turn was cancelled because nobody reads what it says.
+pub(super) fn unread(hints: &ResolveHints) -> Problem {
+    let problem = Problem::error("stdout was closed, so the turn was cancelled");
+    match hints.durable {
+        true => problem.hint(format!("`turnbuckle show {} --json{}` has what there is of it", hints.id, hints.options)),
+        false => problem.hint("read all of it, or write it into a file"),
     }
 }
 

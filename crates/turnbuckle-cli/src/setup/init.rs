@@ -3,17 +3,21 @@
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
 
+use clap::ValueEnum as _;
+use serde_json::json;
+
 use super::template::{self, Answers, SCHEMA};
 use crate::Stopped;
 use crate::args::{Common, Init, InitTools};
 use crate::config;
 use crate::confirm;
 use crate::exit::Exit;
+use crate::inspect::{print_all, unprintable};
 use crate::model_name::ModelName;
 use crate::output;
 use crate::problem::Problem;
 use crate::project::{OWN_FOLDER, Project};
-use crate::show::quoted;
+use crate::show::{json_line, quoted};
 use crate::store;
 use crate::trust::{self, Gate};
 
@@ -36,6 +40,13 @@ pub(crate) fn init(args: &Init, common: &Common) -> Result<Exit, Stopped> {
     write_new(path, &template::text(&answers)).map_err(|error| failed(FILE, &error))?;
     write_schema().map_err(|error| failed(SCHEMA, &error))?;
     accept()?;
+    if args.json {
+        let Answers { model, tools, check } = &answers;
+        let tools = tools.to_possible_value().map(|value| value.get_name().to_owned());
+        let check = Some(check).filter(|check| !check.is_empty());
+        let written = json!({ "file": FILE, "schema": SCHEMA, "model": model, "tools": tools, "check": check, "replaced": is_there });
+        return print_all(&json_line(&written).map_err(unprintable)?);
+    }
     output::say(&format!("{FILE} is written, and accepted for this folder"));
     output::say("next: `turnbuckle` to talk, `turnbuckle check` after you edited the file");
     Ok(Exit::Completed)

@@ -373,3 +373,43 @@ fn the_lines_of_the_docs_work_as_they_stand() {
         );
     }
 }
+
+/// Markup taken out, and what it stood for put back.
+fn text_of(html: &str) -> String {
+    let mut text = String::new();
+    for piece in html.split('<') {
+        text.push_str(piece.split_once('>').map_or(piece, |(_, text)| text));
+    }
+    text.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&#39;", "'").replace("&amp;", "&")
+}
+
+#[test]
+fn the_page_of_a_turn_has_the_hooks_as_the_command_prints_them() {
+    let config = "[[hooks]]\nuse = \"command\"\nname = \"gate\"\non = \"before_tool\"\nrun = [\"true\"]\ntools = [\"read_*\"]\n\
+                  [[hooks]]\nuse = \"claude\"\n";
+    let folder = Folder::with_config(r#"{ "text": "hi" }"#, config);
+    folder.file("AGENTS.md", "Be brief.");
+    let handler = json!([{ "matcher": "Write|Edit", "hooks": [{ "type": "command", "command": "true" }] }]);
+    folder.file(".claude/settings.json", &json!({ "hooks": { "PreToolUse": handler } }).to_string());
+    let printed = folder.run(&["hooks"]).exits(0).out;
+    assert!(
+        printed.contains("instructions  use = \"instructions\", (added by default; `default_instructions"),
+        "{printed}"
+    );
+    let serving = Serving::start(&folder, &[]);
+    serving.post("/v1/conversations", json!({ "id": "c" }));
+    let (_, sent) = serving.post("/v1/conversations/c/messages", json!({ "content": "go" }));
+    serving.until("c", |view| outcome(view).is_some());
+    let path = format!("GET /page/c/c/turns/{} HTTP/1.1\r\n", sent["turn"].as_str().unwrap());
+    let page = text_of(&serving.text(&path, ""));
+    let mut seen = 0;
+    for line in printed.lines().filter(|line| line.starts_with("  ")) {
+        // The name stands in a column of its own.
+        let words = line.trim_start();
+        let words = words.split_once("  ").map_or(words, |(_, rest)| rest.trim_start());
+        let words = words.strip_prefix("- ").unwrap_or(words);
+        assert!(page.contains(words), "{words}: {page}");
+        seen += 1;
+    }
+    assert!(seen >= 10, "{printed}");
+}

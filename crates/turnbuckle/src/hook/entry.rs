@@ -152,7 +152,7 @@ impl HookEntry {
     }
 
     /// What `use` says of it, if a configuration made it.
-    pub(crate) fn configured_use(&self) -> Option<&Text> {
+    pub fn configured_use(&self) -> Option<&Text> {
         self.configured.as_ref().map(|configured| &configured.0)
     }
 
@@ -171,6 +171,24 @@ impl HookEntry {
         match point {
             Point::Stream => OnFailure::Block,
             _ => self.settings.on_failure.unwrap_or(point.default_on_failure()),
+        }
+    }
+
+    /// The same in words, for people: what becomes of the turn or the call when this hook fails at `point`.
+    pub fn failure_in_words(&self, point: Point) -> &'static str {
+        match (self.failure_policy(point), point) {
+            (_, Point::Background | Point::OnLogged) => "it is tried again, then parked",
+            (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
+            (OnFailure::Ignore, Point::BeforeCompaction) => "ignored: the summary is made without it",
+            (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
+            (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {
+                "the call ends with an error result"
+            }
+            (OnFailure::Block, Point::BeforeCompaction) => {
+                "no summary is made now; after three times none of these turns"
+            }
+            (OnFailure::Block, Point::OnEnded) => "it is told, and no more: the turn is over",
+            (OnFailure::Block, _) => "the turn ends failed",
         }
     }
 

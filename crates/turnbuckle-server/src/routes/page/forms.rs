@@ -11,10 +11,9 @@ use turnbuckle::conversation::SendError;
 use turnbuckle::{CallId, ConversationId, TurnId, UserInput, WhileBusy};
 
 use super::pages::{Said, delete_question, shown};
-use crate::extract::InPath;
 use crate::page::read_answer;
 use crate::page::segment;
-use crate::page_caller::{PageCaller, PageForm, see_other};
+use crate::page_caller::{PageCaller, PageForm, PagePath, see_other};
 use crate::rejection::{Code, Rejection};
 use crate::server::App;
 
@@ -63,7 +62,11 @@ pub(super) async fn begin(State(app): State<Arc<App>>, form: PageForm) -> Respon
 }
 
 /// Sends a message.
-pub(super) async fn send(State(app): State<Arc<App>>, InPath(id): InPath<ConversationId>, form: PageForm) -> Response {
+pub(super) async fn send(
+    State(app): State<Arc<App>>,
+    PagePath(id): PagePath<ConversationId>,
+    form: PageForm,
+) -> Response {
     let text = form.get("content").unwrap_or_default().replace("\r\n", "\n");
     let sent = sent(&app, &form, &id, &text).await;
     told(&app, &form.who, &id, sent, Some(&text)).await
@@ -107,7 +110,7 @@ fn key_of(form: &str, text: &str) -> String {
 /// Answers a call that waits.
 pub(super) async fn answer(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let answered = async {
@@ -128,7 +131,7 @@ pub(super) async fn answer(
 /// Cancels the turn under way.
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let cancelled = app.conversations.cancel(&id, form.who.caller.scope.clone()).await;
@@ -139,7 +142,7 @@ pub(super) async fn cancel(
 /// Takes back a message that waits.
 pub(super) async fn take_back(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let taken = async {
@@ -158,7 +161,7 @@ pub(super) async fn take_back(
 /// Names the conversation.
 pub(super) async fn rename(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let title = form.get("title").unwrap_or_default();
@@ -173,7 +176,7 @@ pub(super) async fn rename(
 /// Deletes the conversation, after the question.
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let deleted = async {
