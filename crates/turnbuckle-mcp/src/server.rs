@@ -122,8 +122,7 @@ impl McpServer {
             if !self.is_as_accepted(&listing, tool) {
                 return Err(McpError::Changed { tool: tool.to_owned() });
             }
-            let caller = Caller::program(self.name());
-            connection.call(tool, arguments, caller).await?.answer(|_| {}).await
+            connection.call(tool, arguments, Caller::program()).await?.answer(|_| {}).await
         };
         match answered.await {
             Ok(answered) => {
