@@ -45,7 +45,7 @@ const RETRY_MS: u32 = 1_000;
 /// without it, from now on. After `lagged`, take a new snapshot (`GET /v1/conversations/{id}`).
 #[utoipa::path(get, path = "/v1/conversations/{id}/events", tag = "conversations",
     params(("id" = String, Path), ("Last-Event-ID" = Option<String>, Header, description = "a cursor")),
-    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "events, until the client or the server ends the stream", content_type = "text/event-stream", body = String), (status = "4XX", description = "there is no stream: `unauthorized`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn events(
     State(app): State<Arc<App>>,
     caller: Caller,

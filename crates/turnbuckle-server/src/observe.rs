@@ -11,7 +11,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tokio::time::Instant;
 
-use crate::caller::KnownUser;
+use crate::caller::{KnownUser, check_is_local};
+use crate::page_caller::as_asked_for;
 use crate::rejection::with_body_of_405;
 use crate::server::App;
 
@@ -28,6 +29,19 @@ const HEADERS: [(HeaderName, &str); 8] = [
     (HeaderName::from_static("x-dns-prefetch-control"), "off"),
 ];
 
+/// The same request, if it may come to any route. A server without tokens answers nothing to pages of other sites, also where the
+/// answer is that there is nothing.
+fn addressed(app: &App, request: Request) -> Result<Request, Response> {
+    let (parts, body) = request.into_parts();
+    match &app.tokens {
+        None => match check_is_local(&parts) {
+            Ok(()) => Ok(Request::from_parts(parts, body)),
+            Err(rejection) => Err(as_asked_for(&parts.headers, rejection)),
+        },
+        Some(_) => Ok(Request::from_parts(parts, body)),
+    }
+}
+
 /// One line for each request, when its answer begins: what was asked, by whom, and how it went. No ids of the path, no query and no
 /// content.
 pub(crate) async fn observed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
@@ -36,7 +50,10 @@ pub(crate) async fn observed(State(app): State<Arc<App>>, mut request: Request, 
     let path = request.extensions().get::<MatchedPath>().cloned();
     let known = KnownUser::default();
     request.extensions_mut().insert(known.clone());
-    let mut response = with_body_of_405(next.run(request).await);
+    let mut response = match addressed(&app, request) {
+        Ok(request) => with_body_of_405(next.run(request).await),
+        Err(refused) => refused,
+    };
     for (name, value) in HEADERS {
         if !response.headers().contains_key(&name) {
             response.headers_mut().insert(name, HeaderValue::from_static(value));

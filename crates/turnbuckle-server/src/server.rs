@@ -19,10 +19,12 @@ use crate::limits::{ServerLimits, Usage};
 use crate::live_questions::LiveQuestions;
 use crate::metrics::{Gauge, Looker, Metrics};
 use crate::mount::Mount;
+use crate::page::HookLine;
 use crate::rejection::{Code, Rejection};
 use crate::routes::{self, StoreRead};
+use crate::session::Session;
 use crate::tls::Certificate;
-use crate::tokens::Tokens;
+use crate::tokens::{OnRemoved, Tokens};
 use crate::waiting_counts::WaitingCounts;
 
 /// How long turns may take to come to rest when the server shuts down, if nothing else is said.
@@ -39,6 +41,8 @@ pub(crate) struct App {
     pub(crate) conversations: Conversations,
     /// `None`: whoever reaches the server is its one user.
     pub(crate) tokens: Option<Tokens>,
+    /// What the tokens call for as long as this server is there.
+    _on_removed: Arc<OnRemoved>,
     /// The user of a server without tokens.
     pub(crate) local: Scope,
     /// Whether callers may choose the ids of conversations.
@@ -55,6 +59,8 @@ pub(crate) struct App {
     pub(crate) keys: Keys,
     pub(crate) metrics: Metrics,
     pub(crate) looker: Looker,
+    /// The hooks at each point, as the page of a turn shows them.
+    pub(crate) hook_lines: Vec<HookLine>,
     /// What the program adds to the metrics.
     pub(crate) gauges: Vec<Gauge>,
     /// Routes of the program.
@@ -108,6 +114,7 @@ impl Server {
             certificate: None,
             mounts: Vec::new(),
             live_questions: LiveQuestions::default(),
+            hook_lines: None,
         }
     }
 
@@ -151,6 +158,7 @@ pub struct ServerBuilder {
     certificate: Option<Certificate>,
     mounts: Vec<Mount>,
     live_questions: LiveQuestions,
+    hook_lines: Option<Vec<HookLine>>,
 }
 
 impl ServerBuilder {
@@ -237,6 +245,13 @@ impl ServerBuilder {
         self
     }
 
+    /// How the page of a turn shows the hooks at each point. Whoever may read a conversation sees it, so nothing secret may be in it.
+    /// Default: what the agent itself knows of its hooks, which is neither their options nor where they come from.
+    pub fn hook_lines(mut self, lines: Vec<HookLine>) -> Self {
+        self.hook_lines = Some(lines);
+        self
+    }
+
     /// One more number in `/metrics`, found out whenever it is read; `None` leaves it out. `value` must not take long. In names,
     /// characters that Prometheus does not allow become `_`, and a name that there is already is left out.
     pub fn gauge(
@@ -268,7 +283,14 @@ impl ServerBuilder {
             certificate,
             mounts,
             live_questions,
+            hook_lines,
         } = self;
+        let agent = conversations.agent().clone();
+        let keys = keys.map_or_else(Keys::random, Ok)?;
+        let on_removed = ending_sessions(keys.clone(), clock.clone());
+        if let Some(tokens) = &tokens {
+            tokens.when_removed(&on_removed);
+        }
         let app = App {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
             hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone(), live_questions.clone())),
@@ -277,7 +299,8 @@ impl ServerBuilder {
             waiting: WaitingCounts::default(),
             live_questions,
             store_read: StoreRead::default(),
-            keys: keys.map_or_else(Keys::random, Ok)?,
+            keys,
+            _on_removed: on_removed,
             conversations,
             tokens,
             local,
@@ -286,6 +309,7 @@ impl ServerBuilder {
             clock,
             metrics,
             looker: Looker::default(),
+            hook_lines: hook_lines.unwrap_or_else(|| HookLine::of_agent(&agent)),
             gauges,
             certificate,
             mounts,
@@ -293,6 +317,19 @@ impl ServerBuilder {
         };
         Ok(Server { app: Arc::new(app) })
     }
+}
+
+/// Ends the sessions of tokens that are removed.
+fn ending_sessions(keys: Keys, clock: Arc<dyn Clock>) -> Arc<OnRemoved> {
+    Arc::new(move |removed| {
+        if let Err(error) = Session::end_all_of(removed, &keys, clock.now()) {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(
+                error,
+                "the end of a removed token's sessions could not be kept: after a restart they count again if it is put back"
+            );
+        }
+    })
 }
 
 /// Whether callers may choose ids.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use turnbuckle::audit::AuditedCall;
 use turnbuckle::feed::{ConversationState, Cursor, FeedEvent};
-use turnbuckle::hook::{Decision, Point, Record};
+use turnbuckle::hook::{Change, Decision, Edited, InjectionSpan, Point, Record};
 use turnbuckle::scope::Author;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Outcome, Timestamp, TurnId};
@@ -357,6 +357,68 @@ pub(crate) struct HookRecord {
     pub(crate) error: Option<Arc<str>>,
     #[schema(value_type = Option<String>)]
     pub(crate) outcome: Option<Arc<str>>,
+    /// What it changed; null if nothing.
+    pub(crate) change: Option<HookChange>,
+}
+
+/// What a hook changed: texts for people, cut after 4 KiB each, without what must not be stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HookChange {
+    /// What it added to the context, or left for the next turn.
+    pub(crate) injected: Vec<AddedText>,
+    /// What it put in the place of something else.
+    pub(crate) edit: Option<HookEdit>,
+}
+
+/// A text that a hook added.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AddedText {
+    #[schema(value_type = String)]
+    pub(crate) text: Arc<str>,
+    /// How long it stays: `this_call`, `this_turn`, `durable` or `next_turn`.
+    #[serde(rename = "for")]
+    #[schema(value_type = String)]
+    pub(crate) lasts: InjectionSpan,
+    /// Whether there was no room for it.
+    pub(crate) left_out: bool,
+}
+
+/// What a hook put in the place of something else.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HookEdit {
+    /// `message`, `context`, `reply`, `arguments` (as JSON), `result` or `turn_result`.
+    #[schema(value_type = String)]
+    pub(crate) of: Edited,
+    /// What is different, where the texts do not say it.
+    #[schema(value_type = Option<String>)]
+    pub(crate) what: Option<Arc<str>>,
+    /// Null if nothing was there, or if it is not kept.
+    #[schema(value_type = Option<String>)]
+    pub(crate) before: Option<Arc<str>>,
+    /// Null if it is not kept.
+    #[schema(value_type = Option<String>)]
+    pub(crate) after: Option<Arc<str>>,
+    /// Whether a text is not kept.
+    pub(crate) hidden: bool,
+}
+
+impl From<Change> for HookChange {
+    fn from(change: Change) -> Self {
+        let injected = change.injected.into_iter();
+        let edit = change.edit.map(|edit| HookEdit {
+            of: edit.of,
+            what: edit.what,
+            before: edit.before,
+            after: edit.after,
+            hidden: edit.hidden,
+        });
+        Self {
+            injected: injected
+                .map(|added| AddedText { text: added.text, lasts: added.lasts, left_out: added.left_out })
+                .collect(),
+            edit,
+        }
+    }
 }
 
 impl From<Record> for HookRecord {
@@ -371,6 +433,7 @@ impl From<Record> for HookRecord {
             reason: record.reason,
             error: record.failure,
             outcome: record.outcome,
+            change: record.change.map(|change| HookChange::from(*change)),
         }
     }
 }

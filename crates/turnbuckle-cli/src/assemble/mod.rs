@@ -93,9 +93,7 @@ pub(crate) fn prepare_allowing(common: &Common, gate: Gate, allow: Vec<Rule>) ->
     let provider_tools = config.tools.of_provider();
     problems.extend(config.agent.options.problems("[agent]", &chosen.name, provider_tools));
     let options = config.agent.options.options(provider_tools);
-    // Only a command that is going to ask the model connects to its server.
-    let model = if matches!(gate, Gate::Needed(_)) { chosen.open_at_server(&options) } else { chosen.open(&options) };
-    let model = model.map_err(|problem| problems.push(problem)).ok();
+    let model = chosen.open(gate, &options).map_err(|problem| problems.push(problem)).ok();
     let mut prepared = Prepared {
         agent: None,
         store,
@@ -227,7 +225,7 @@ fn build(
     for tool in &offer.tools {
         builder = builder.shared_tool(tool.clone());
     }
-    let main = Main { config, offer: &offer, unlisted, model, choice, hooks };
+    let main = Main { config, offer: &offer, unlisted, model, gate, choice, hooks };
     for (part, own) in config.agents.iter().flatten().zip(own_hooks) {
         builder = builder.tool(main.sub_agent(part, own.clone(), problems)?);
     }
@@ -246,11 +244,7 @@ fn build(
 
 /// Its server is asked how many tokens it takes, as that of the agent's model is: what it reads must fit.
 fn open_summary_model(setting: &ModelSetting, gate: Gate) -> Result<SharedModel, Problem> {
-    let name = ModelName::parse(&setting.name)?;
-    match gate {
-        Gate::Needed(_) => name.open_at_server(&setting.folder, &ModelOptions::default()),
-        _ => name.open(&setting.folder),
-    }
+    ModelName::parse(&setting.name)?.open_for(gate, &setting.folder, &ModelOptions::default())
 }
 
 /// `context_tokens` that the model does not take: less is used.
@@ -330,17 +324,8 @@ impl ModelChoice {
         self.by == ChosenBy::Nobody
     }
 
-    fn open(&self, options: &ModelOptions) -> Result<SharedModel, Problem> {
-        self.open_with(|name| name.open_with(&self.folder, options))
-    }
-
-    /// Asks the server how many tokens the model takes, if it is one that may say so.
-    fn open_at_server(&self, options: &ModelOptions) -> Result<SharedModel, Problem> {
-        self.open_with(|name| name.open_at_server(&self.folder, options))
-    }
-
-    fn open_with(&self, open: impl FnOnce(&ModelName) -> Result<SharedModel, Problem>) -> Result<SharedModel, Problem> {
-        let opened = ModelName::parse(&self.name).and_then(|name| open(&name));
+    fn open(&self, gate: Gate, options: &ModelOptions) -> Result<SharedModel, Problem> {
+        let opened = ModelName::parse(&self.name).and_then(|name| name.open_for(gate, &self.folder, options));
         opened.map_err(|problem| problem.or_at(self.place.as_ref()))
     }
 }

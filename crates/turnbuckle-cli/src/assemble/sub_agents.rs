@@ -14,6 +14,7 @@ use crate::config::{Config, Found, Over as _, SubAgentPart, nearest};
 use crate::mcp::Unlisted;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
+use crate::trust::Gate;
 
 /// What sub-agents take from the main agent.
 pub(super) struct Main<'a> {
@@ -21,6 +22,7 @@ pub(super) struct Main<'a> {
     pub(super) offer: &'a Offer,
     pub(super) unlisted: &'a Unlisted,
     pub(super) model: &'a SharedModel,
+    pub(super) gate: Gate,
     pub(super) choice: &'a ModelChoice,
     /// Those of `[[hooks]]`, and behind them those that are added by default.
     pub(super) hooks: &'a [HookEntry],
@@ -79,7 +81,7 @@ impl Main<'_> {
         if part.model.is_none() && !matches!(parsed, Ok(ModelName::Provider(_))) {
             return shared();
         }
-        let opened = parsed.and_then(|name| name.open_with(folder, &options.options(provider_tools)));
+        let opened = parsed.and_then(|name| name.open_for(self.gate, folder, &options.options(provider_tools)));
         opened.map_err(|problem| problems.push(problem.or_at(place))).unwrap_or_else(|()| shared())
     }
 

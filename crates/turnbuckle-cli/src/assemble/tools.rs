@@ -10,7 +10,7 @@ use turnbuckle::message::Text;
 use turnbuckle::tool::{AllowCalls, Tool};
 use turnbuckle::tools::{SearchHistory, client, human};
 use turnbuckle_tools::rules::Rule;
-use turnbuckle_tools::{Fetch, PLAN_TOOL, Shell, ShellOptions, ShellOutputs, Workspace, plan_tool};
+use turnbuckle_tools::{Fetch, PLAN_TOOL, Shell, ShellOptions, ShellOutputs, UndoFiles, Workspace, plan_tool};
 
 use crate::config::{Config, Found, nearest};
 use crate::mcp::Unlisted;
@@ -40,6 +40,9 @@ pub(super) fn offer(config: &Config, folder: &Path, store: &StoreName, problems:
         problems.push(Problem::error(format!("the folder {}: {error}", folder.display())));
     });
     let workspace = workspace.ok()?;
+    if store.is_durable() {
+        workspace.keep_undo(UndoFiles::below(folder, OWN_FOLDER));
+    }
     let names = names(config, problems);
     let approve = approve(config, &names);
     let (mut tools, mut read_only) = (Vec::new(), Vec::new());

@@ -70,6 +70,7 @@ mod standing;
 mod sub_agents;
 mod surviving;
 mod tmux;
+mod tmux_hostile;
 mod tmux_leaving;
 mod tmux_pane;
 mod tmux_pasted;

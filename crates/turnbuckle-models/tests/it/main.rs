@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 mod anthropic_wire;
+mod audited_fields;
 mod breaking;
 mod caching;
 mod dropping;

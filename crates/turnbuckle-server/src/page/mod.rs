@@ -4,7 +4,7 @@
 //!
 //! | route | what it does |
 //! |---|---|
-//! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles and ids |
+//! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles, first words and ids |
 //! | `POST /page/c` | begins a conversation, then 303 to its page |
 //! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`] |
 //! | `GET /page/c/{id}/events?after=CURSOR` | the stream, see below |
@@ -46,6 +46,7 @@ mod conversation;
 mod draft;
 mod form;
 pub mod highlight;
+mod hook_line;
 mod items;
 mod layout;
 mod link;
@@ -63,6 +64,7 @@ mod words;
 
 pub use self::conversation::{ConversationPage, conversation};
 pub use self::form::{BadAnswer, Sent};
+pub use self::hook_line::HookLine;
 pub use self::layout::{Asset, CONTENT_SECURITY_POLICY, Viewer, assets, problem, waiting_count};
 pub use self::link::{LinkPage, link, link_over};
 pub use self::list::{ListPage, Listed, confirm_delete, list};

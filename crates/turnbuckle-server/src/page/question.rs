@@ -60,7 +60,14 @@ pub(super) fn question(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup 
             @match &pending.question {
                 Question::Approval { tool: Some(tool), arguments, why, again, redacted, .. } => {
                     p.ask { "May " strong { (Name(tool)) } " run" @if *again { " once more" } "?" }
-                    @if let Some(why) = why { p.why { "Why it is asked: " (Shown(why)) } }
+                    p.why { "Why it is asked: " @match why {
+                        Some(why) => { (Shown(why)) }
+                        // What asks without words of its own is no hook.
+                        None if pending.rule.as_ref().is_some_and(|rule| rule.required) => {
+                            "a rule of " code { "[access]" } " says who must approve calls of this tool."
+                        }
+                        None => { "the configuration asks before this tool runs." }
+                    } }
                     (card::arguments(arguments))
                     @if *redacted { p.warn { "Redacted: parts of this are placeholders, and the call runs with what the model wrote in their place." } }
                     @if *again { p.warn { "It was started before, and may have happened already." } }

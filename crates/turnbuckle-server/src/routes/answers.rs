@@ -23,7 +23,7 @@ use crate::wire::{AnsweredCall, CallAnswer, ErrorBody, RevokedApproval, Standing
 /// `approve` with `reason`, `arguments` and `digest`, or `answer`, or `error`. The first answer counts; a later one is 409 `stale`.
 #[utoipa::path(post, path = "/v1/conversations/{id}/calls/{call}", tag = "answers",
     params(("id" = String, Path), ("call" = String, Path)), request_body = CallAnswer,
-    responses((status = 200, body = AnsweredCall), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the answer is recorded", body = AnsweredCall), (status = "4XX", description = "the answer was not taken: `bad_request`, `unauthorized`, `forbidden`, `not_found`, `stale`, `changed`, `too_large`", body = ErrorBody)))]
 pub(crate) async fn answer(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -74,7 +74,7 @@ pub(crate) struct PendingFilter {
 #[utoipa::path(get, path = "/v1/pending", tag = "answers",
     params(("tool" = Option<String>, Query, description = "the name of a tool, or a glob"), ("agent" = Option<String>, Query),
         ("older" = Option<String>, Query, description = "how long they wait at least: `1h`")),
-    responses((status = 200, body = WaitingCalls), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the calls that wait", body = WaitingCalls), (status = "4XX", description = "nothing was read: `bad_request`, `unauthorized`", body = ErrorBody)))]
 pub(crate) async fn pending(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -112,7 +112,7 @@ pub(crate) async fn pending(
 
 /// The standing approvals that the caller gave, or that calls for the caller use, the oldest first
 #[utoipa::path(get, path = "/v1/approvals", tag = "answers",
-    responses((status = 200, body = StandingApprovals), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the standing approvals", body = StandingApprovals), (status = "4XX", description = "nothing was read: `unauthorized`", body = ErrorBody)))]
 pub(crate) async fn approvals(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -122,7 +122,7 @@ pub(crate) async fn approvals(
 
 /// Revokes a standing approval
 #[utoipa::path(delete, path = "/v1/approvals/{id}", tag = "answers", params(("id" = String, Path)),
-    responses((status = 200, body = RevokedApproval), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the approval is revoked", body = RevokedApproval), (status = "4XX", description = "nothing was revoked: `unauthorized`, `forbidden`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn revoke(
     State(app): State<Arc<App>>,
     caller: Caller,

@@ -10,6 +10,7 @@ use html5ever::{Attribute, ExpandedName, QualName, parse_document};
 use proptest::prelude::*;
 use serde_json::json;
 use turnbuckle::event::Question;
+use turnbuckle::hook::Point;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::Author;
@@ -19,7 +20,7 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Actor, Agent, Conversations, Scope, Timestamp};
 use turnbuckle_server::page::{
-    self, ConversationPage, ListPage, Listed, Live, Queued, TurnPage, Waiting, WaitingCall, is_unsafe,
+    self, ConversationPage, HookLine, ListPage, Listed, Live, Queued, TurnPage, Waiting, WaitingCall, is_unsafe,
 };
 
 use crate::page_story::{NOON, Story, records, rights, tell, viewer};
@@ -323,13 +324,16 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
     let (first, id) = (logged.first().unwrap().turn.clone(), say("c_1").into());
     let events: Vec<_> = logged.iter().filter(|event| event.turn == first).cloned().collect();
     let records = records(say);
+    let mut line = HookLine::new(Point::OnStop, say("lint"), say("use = \"lint\""), say("the turn ends failed"));
+    (line.agent, line.from) = (Some(say("writer")), Some(say("turnbuckle.toml:3, accepted")));
+    line.handlers = vec![say("Stop: ruff")];
     let turn = TurnPage {
         conversation: &id,
         title: Some(&say("a title")),
         turn: &say("t_1").into(),
         events: &events,
         records: &records,
-        hooks: &[],
+        hooks: &[line],
     };
     let listed =
         Listed { summary: summary(say), first_words: Some(say("first")), cost: Some(0.5), waits_for: Some(say("bob")) };

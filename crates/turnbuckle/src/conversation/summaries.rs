@@ -302,7 +302,7 @@ async fn summarise(
             Request::question(SUMMARY_AGENT, prompt::system(room.text), prompt::question(&text, &piece.text));
         request.ordinal = calls;
         let reply = work.ask(ctx, &**model, &request, version).await?;
-        text = checked(&reply, &text, piece, &room)?;
+        text = checked(&reply, &text, piece, &room).inspect_err(|error| work.note_refused(ctx, error))?;
         let text = text.as_str().into();
         work.partial = Some(PartialSummary { first_new, piece: most, pieces: place + 1, text });
     }

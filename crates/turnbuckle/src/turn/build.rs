@@ -5,12 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use super::active::{ActiveTurn, Interrupt};
-use super::inject::{admit, cost_of, run_group};
+use super::changes;
+use super::inject::{Addition, admit, cost_of, run_group};
 use super::last_answer;
 use super::state::Verdict;
 use super::steer;
 use super::view::Turn;
 use crate::audit::message_json;
+use crate::change::InjectionSpan;
 use crate::context::layout::{self, ContextCache, Overlay};
 use crate::context::plan::Pressure;
 use crate::context::reducer;
@@ -312,7 +314,7 @@ async fn ask(
         Some(BeforeModel::Continue) => {}
     }
     if let Some(messages) = edited {
-        edit(active, added, &entry.name, messages)?;
+        edit(active, added, entry, messages)?;
         view.turn = active.turn.clone();
     }
     if !injected.is_empty() {
@@ -323,8 +325,17 @@ async fn ask(
 }
 
 /// Replaces this call's messages. What they grew by counts against the reserve.
-fn edit(active: &mut ActiveTurn, added: &mut Added, hook: &Text, messages: Vec<Message>) -> Result<(), Interrupt> {
+fn edit(
+    active: &mut ActiveTurn,
+    added: &mut Added,
+    entry: &HookEntry,
+    messages: Vec<Message>,
+) -> Result<(), Interrupt> {
+    let (ctx, hook) = (active.ctx().clone(), &entry.name);
     let Some(request) = &mut active.turn.edit().context else { return Ok(()) };
+    if let Some(applied) = changes::edited_context(&request.messages, &messages) {
+        changes::note_edit(&ctx, entry, &mut active.records, applied);
+    }
     let before = tokens::of_messages(&request.messages);
     added.grown += tokens::of_messages(&messages).saturating_sub(before);
     request.segments = request.segments.moved(&request.messages, &messages);
@@ -346,8 +357,8 @@ fn inject(
     contents: Vec<Content>,
 ) -> Result<(), Interrupt> {
     let other = added.grown + total(&active.injected);
-    let reserve = active.ctx().limits.injection_reserve;
-    admit(&mut added.tail, &mut active.records, entry, hook, contents, other, reserve)?;
+    let addition = Addition { entry, hook, contents, other, lasts: InjectionSpan::ThisCall };
+    admit(&active.turn.ctx, &mut added.tail, &mut active.records, addition)?;
     let all = active.injected.iter().chain(&added.tail);
     let injections = all.map(|candidate| candidate.injection.clone()).collect();
     active.turn.edit().injections = injections;

@@ -181,6 +181,20 @@ async fn the_audit_has_what_a_summarys_model_was_sent_also_if_it_failed() {
 }
 
 #[tokio::test]
+async fn the_audit_says_of_a_reply_that_was_no_summary_why_it_was_none() {
+    let (model, store) = (Unsteady::new([Answer::Nothing, Answer::Notes]), MemoryStore::default());
+    let options = AuditOptions::new(AuditLimits::default(), |_: &str| None);
+    let mut rig = Rig::with(agent(model.clone(), 4_000), store.clone(), |builder| builder.audit(options));
+    until_asked(&mut rig, &model, 1).await;
+    rig.clock.advance(Duration::from_secs(600));
+    until_asked(&mut rig, &model, 2).await;
+    let calls = store.audited_calls(&rig.id).await.unwrap();
+    let made: Vec<_> = calls.iter().filter(|call| call.purpose == CallPurpose::Summary).collect();
+    assert_eq!(made[0].error.as_deref(), Some("the model answered with nothing"));
+    assert_eq!((made[0].usage.input, &made[1].error), (100, &None), "it was answered all the same");
+}
+
+#[tokio::test]
 async fn what_a_summary_model_with_a_small_window_is_sent_fits_into_it() {
     let model = Unsteady { window: Some(2_048), ..Unsteady::new([Answer::Notes]) };
     let mut rig = Rig::new(agent(model.clone(), 60_000));

@@ -12,11 +12,10 @@ use turnbuckle::event::Question;
 use turnbuckle::{CallId, ConversationId, TurnId, UserInput, WhileBusy};
 
 use super::pages::{Said, delete_question, shown};
-use crate::extract::InPath;
 use crate::live_questions;
 use crate::page::read_answer;
 use crate::page::segment;
-use crate::page_caller::{PageCaller, PageForm, see_other};
+use crate::page_caller::{PageCaller, PageForm, PagePath, see_other};
 use crate::rejection::{Code, Rejection};
 use crate::server::App;
 
@@ -65,7 +64,11 @@ pub(super) async fn begin(State(app): State<Arc<App>>, form: PageForm) -> Respon
 }
 
 /// Sends a message.
-pub(super) async fn send(State(app): State<Arc<App>>, InPath(id): InPath<ConversationId>, form: PageForm) -> Response {
+pub(super) async fn send(
+    State(app): State<Arc<App>>,
+    PagePath(id): PagePath<ConversationId>,
+    form: PageForm,
+) -> Response {
     let text = form.get("content").unwrap_or_default().replace("\r\n", "\n");
     let sent = sent(&app, &form, &id, &text).await;
     told(&app, &form.who, &id, sent, Some(&text)).await
@@ -109,7 +112,7 @@ fn key_of(form: &str, text: &str) -> String {
 /// Answers a call that waits.
 pub(super) async fn answer(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let answered = async {
@@ -139,7 +142,7 @@ pub(super) async fn answer(
 /// Cancels the turn under way.
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let cancelled = app.conversations.cancel(&id, form.who.caller.scope.clone()).await;
@@ -150,7 +153,7 @@ pub(super) async fn cancel(
 /// Takes back a message that waits.
 pub(super) async fn take_back(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let taken = async {
@@ -169,7 +172,7 @@ pub(super) async fn take_back(
 /// Names the conversation.
 pub(super) async fn rename(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let title = form.get("title").unwrap_or_default();
@@ -184,7 +187,7 @@ pub(super) async fn rename(
 /// Deletes the conversation, after the question.
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let deleted = async {
