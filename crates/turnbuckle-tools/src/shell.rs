@@ -19,6 +19,7 @@ mod outputs;
 pub mod rules;
 mod run;
 mod sandbox;
+mod script;
 
 use std::ffi::OsString;
 use std::fmt;

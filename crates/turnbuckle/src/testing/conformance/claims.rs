@@ -43,15 +43,18 @@ pub(super) async fn a_part_of_the_list_is_like_the_list(store: Shelf) {
     let running = Some(ConversationStatus::Running);
     store.append(Batch { status: running, ..batch(&open, epoch, 0, &events) }).await.unwrap();
     let all = store.list().await.unwrap();
-    let part = async |part| store.list_part(part).await.unwrap();
-    assert_eq!(part(ListPart::Open).await, all[2..3]);
-    assert_eq!(part(ListPart::Page { before: None, most: 3 }).await, all[..3]);
-    assert_eq!(part(ListPart::Page { before: None, most: 9 }).await, all);
-    assert_eq!(part(ListPart::Page { before: Some(&id("c")), most: 1 }).await, all[2..3]);
-    assert_eq!(part(ListPart::Page { before: Some(&id("a")), most: 9 }).await, []);
-    assert_eq!(part(ListPart::Page { before: Some(&id("none")), most: 9 }).await, []);
-    assert_eq!(part(ListPart::One(&id("c"))).await, all[1..2]);
-    assert_eq!(part(ListPart::One(&id("none"))).await, []);
+    let page = async |before: Option<ConversationId>, most| {
+        store.list_part(ListPart::Page { before: before.as_ref(), most }).await.unwrap()
+    };
+    let found = async |id: ConversationId| store.list_part(ListPart::One(&id)).await.unwrap();
+    assert_eq!(store.list_part(ListPart::Open).await.unwrap(), all[2..3]);
+    assert_eq!(page(None, 3).await, all[..3]);
+    assert_eq!(page(None, 9).await, all);
+    assert_eq!(page(Some(id("c")), 1).await, all[2..3]);
+    assert_eq!(page(Some(id("a")), 9).await, []);
+    assert_eq!(page(Some(id("none")), 9).await, []);
+    assert_eq!(found(id("c")).await, all[1..2]);
+    assert_eq!(found(id("none")).await, []);
 }
 
 pub(super) async fn while_a_lease_holds_no_other_writer_may_claim(store: Shelf) {
