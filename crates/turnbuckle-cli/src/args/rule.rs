@@ -10,7 +10,7 @@ const WITH_PATTERNS: [&str; 7] =
 
 /// A rule, or what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<Rule, String> {
-    text.parse().map_err(|error| match &error {
+    text.parse::<Rule>().map_err(|error| match &error {
         RuleError::NoPattern(tool) => match nearest(tool, WITH_PATTERNS) {
             Some(near) => format!("`{tool}` is no tool that takes a pattern: did you mean `{near}`?"),
             None => error.to_string(),

@@ -81,7 +81,7 @@ impl Options<'_> {
             "" => (why, "`turnbuckle hooks` lists what such files have, and says what does not run".to_owned()),
             option => (
                 format!("`{option}` in {} {why}", self.title),
-                format!("`turnbuckle schema` prints the options of `{}`, with what each may be", row.name),
+                format!("`turnbuckle schema` lists the options of `{}`", row.name),
             ),
         };
         let problem = Problem::error(problem);
@@ -106,7 +106,7 @@ impl Options<'_> {
         } else if let Some((name, _)) = named(message, "missing field ") {
             (format!("`{name}` in {} is missing", self.title), format!("write `{name} = …`"), None)
         } else {
-            let hint = format!("`turnbuckle schema` prints the options of `{}`, with what each may be", row.name);
+            let hint = format!("`turnbuckle schema` lists the options of `{}`", row.name);
             (format!("{} {}", self.named(&span), complaint(message)), hint, None)
         };
         self.source.tell(Problem::error(what).at(&self.source.place(span.start)).hint(hint));

@@ -271,6 +271,79 @@ fn without_the_word_to_begin_nothing_of_a_line_runs() {
     }
 }
 
+/// What lines are made of that could close the group.
+const PIECES: [&str; 30] = [
+    " ",
+    " ",
+    "\n",
+    ";",
+    "&&",
+    "||",
+    "|",
+    "&",
+    "'",
+    "\"",
+    "\\",
+    "#",
+    "{",
+    "}",
+    "(",
+    ")",
+    "!",
+    "if",
+    "then",
+    "fi",
+    "do",
+    "done",
+    "esac",
+    "exit",
+    "echo a",
+    "touch ran",
+    "nosuch",
+    "2>&1",
+    ">/dev/null",
+    "ā",
+];
+
+#[test]
+fn no_mixture_of_signs_runs_before_the_word_to_begin_or_otherwise_than_behind_c() {
+    let folder = folder();
+    let (mark, shell) = (folder.path().join("ran"), Path::new(SHELL));
+    let is_same = is_same(shell).unwrap();
+    // The same numbers each time.
+    let mut state = 1_u64;
+    let mut number = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 40).unwrap() % below
+    };
+    let lines = (0..20_000).map(|_| (0..=number(12)).map(|_| PIECES[number(PIECES.len())]).collect::<String>());
+    let lines: Vec<String> = lines.filter(|line| way(line, true) == Way::Itself).take(300).collect();
+    assert_eq!(lines.len(), 300);
+    for line in lines {
+        let told = opening_for(shell, &line, is_same);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = Command::new(shell);
+        command.stdin(OwnedFd::from(theirs));
+        let (status, _) = ran(command, &folder, || {
+            (&ours).write_all(told.as_bytes()).unwrap();
+            ours.shutdown(Shutdown::Both).unwrap();
+        });
+        assert!(!status.success() && !mark.exists(), "{told:?}");
+        let expected = behind_c(shell, &folder, &line);
+        let result = after_waiting(shell, &folder, &[&told, BEGIN]);
+        // Both sides of a pipe write when they come to it.
+        let sorted = |(status, text): &Ran| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            (*status, lines)
+        };
+        assert_eq!(sorted(&result), sorted(&expected), "{told:?}");
+        if mark.exists() {
+            std::fs::remove_file(&mark).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_line_that_no_program_could_be_given_is_refused() {
     assert!(opening("echo '\0'").is_err());
