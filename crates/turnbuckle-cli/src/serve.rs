@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use turnbuckle::conversation::{OnChangedAgent, OtherAgents};
 use turnbuckle::scope::PermissionMode;
 use turnbuckle_mcp::{Approvals, HttpConversationServer, NewIds};
-use turnbuckle_server::{Certificate, ClientIds, Metrics, ServeError, Server, Tokens};
+use turnbuckle_server::{Certificate, ClientIds, LiveQuestions, Metrics, ServeError, Server, Tokens};
 
 use self::certificate::CertificateFiles;
 use self::token_files::TokenFiles;
@@ -110,6 +110,9 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         let mcp = mcp.clone();
         async move { mcp.handle(scope, request).await }
     });
+    let questions = LiveQuestions::default();
+    ready.desk.ask_at(questions.clone());
+    server = server.live_questions(questions);
     let store = ready.store.clone();
     let size = move || store.bytes().map(|bytes| bytes as f64);
     server = server.metrics(metrics).gauge("turnbuckle_store_bytes", "Bytes of the store's files.", size);

@@ -185,8 +185,8 @@ impl EventStream {
         let count = self.count.as_mut()?;
         let waiting = match count.as_of == Some(asked_at) {
             // Those of other conversations: a count of a moment ago will do.
-            true => self.app.waiting.of(&self.app.conversations, &self.caller.scope).await,
-            false => self.app.waiting.of_since(&self.app.conversations, &self.caller.scope, asked_at).await,
+            true => self.app.waiting.of(&self.app, &self.caller.scope).await,
+            false => self.app.waiting.of_since(&self.app, &self.caller.scope, asked_at).await,
         };
         count.at = None;
         match waiting {

@@ -16,6 +16,7 @@ use crate::first_words::FirstWords;
 use crate::hub::Hubs;
 use crate::keys::{Keys, KeysError};
 use crate::limits::{ServerLimits, Usage};
+use crate::live_questions::LiveQuestions;
 use crate::metrics::{Gauge, Looker, Metrics};
 use crate::mount::Mount;
 use crate::page::HookLine;
@@ -51,6 +52,7 @@ pub(crate) struct App {
     pub(crate) costs: Costs,
     pub(crate) first_words: FirstWords,
     pub(crate) waiting: WaitingCounts,
+    pub(crate) live_questions: LiveQuestions,
     pub(crate) store_read: StoreRead,
     pub(crate) rest_within: Duration,
     pub(crate) clock: Arc<dyn Clock>,
@@ -90,6 +92,8 @@ impl App {
 
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+        // Answers are refused from now on, so the calls must not wait for any.
+        self.live_questions.close();
     }
 }
 
@@ -109,6 +113,7 @@ impl Server {
             gauges: Vec::new(),
             certificate: None,
             mounts: Vec::new(),
+            live_questions: LiveQuestions::default(),
             hook_lines: None,
         }
     }
@@ -152,6 +157,7 @@ pub struct ServerBuilder {
     gauges: Vec<Gauge>,
     certificate: Option<Certificate>,
     mounts: Vec<Mount>,
+    live_questions: LiveQuestions,
     hook_lines: Option<Vec<HookLine>>,
 }
 
@@ -226,6 +232,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Where questions come from that are asked while a call runs, and that are stored nowhere. Default: nobody asks any.
+    pub fn live_questions(mut self, questions: LiveQuestions) -> Self {
+        self.live_questions = questions;
+        self
+    }
+
     /// Where this server counts. Turns and hooks are counted only if the store of its conversations is
     /// [measured](Metrics::measured). Default: requests, streams and how conversations stand.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
@@ -270,6 +282,7 @@ impl ServerBuilder {
             gauges,
             certificate,
             mounts,
+            live_questions,
             hook_lines,
         } = self;
         let agent = conversations.agent().clone();
@@ -280,10 +293,11 @@ impl ServerBuilder {
         }
         let app = App {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
-            hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
+            hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone(), live_questions.clone())),
             costs: Costs::default(),
             first_words: FirstWords::default(),
             waiting: WaitingCounts::default(),
+            live_questions,
             store_read: StoreRead::default(),
             keys,
             _on_removed: on_removed,

@@ -60,6 +60,7 @@ mod secrets;
 mod services;
 mod serving;
 mod serving_log;
+mod serving_questions;
 mod serving_tokens;
 mod setup;
 mod several;

@@ -96,7 +96,7 @@ pub(super) fn question(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup 
 }
 
 /// Who may answer, how many must, and until when.
-fn conditions(pending: &Pending) -> Markup {
+pub(super) fn conditions(pending: &Pending) -> Markup {
     html! {
         p.soft.conditions {
             "Lapses " time datetime=(pending.expires) data-age { (pending.expires.to_string().get(..16).unwrap_or_default().replace('T', " ")) }
@@ -116,7 +116,7 @@ fn conditions(pending: &Pending) -> Markup {
 
 /// Each decision has a form of its own: the Enter key in the field for a reason presses the first button of its form, and must
 /// not approve.
-fn answer_form(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup {
+pub(super) fn answer_form(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup {
     let form = |content: Markup| {
         html! {
             form.answer method="post" action=(forms.answer_action()) {

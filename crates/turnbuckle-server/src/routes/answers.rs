@@ -6,12 +6,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
+use turnbuckle::message::Text;
 use turnbuckle::store::Answer;
 use turnbuckle::{CallId, ConversationId};
 use wildmatch::WildMatch;
 
 use crate::caller::Caller;
 use crate::extract::{InPath, JsonBody, QueryOf};
+use crate::live_questions;
 use crate::rejection::Rejection;
 use crate::server::App;
 use crate::wire::{AnsweredCall, CallAnswer, ErrorBody, RevokedApproval, StandingApprovals, WaitingCalls};
@@ -29,8 +31,12 @@ pub(crate) async fn answer(
     JsonBody(given): JsonBody<CallAnswer>,
 ) -> Result<Json<AnsweredCall>, Rejection> {
     app.takes_work()?;
-    let (accept_changes, digest) = (given.accept_changes, given.digest.clone().map(Into::into));
+    let (accept_changes, digest) = (given.accept_changes, given.digest.clone().map(Text::from));
     let answer = answer_of(given)?;
+    if let Some(asked) = app.live_questions.find(&id, &call) {
+        let turn = live_questions::answer(&app, &asked, answer, digest.as_deref(), &caller.scope).await?;
+        return Ok(Json(AnsweredCall { turn, left: None }));
+    }
     if accept_changes {
         app.conversations.accept_changes(&id, caller.scope.clone()).await?;
     }
@@ -80,14 +86,15 @@ pub(crate) async fn pending(
         Some(Err(error)) => return Err(Rejection::bad_request(format!("`older`: {error}"))),
     };
     let tool = filter.tool.as_deref().map(WildMatch::new);
-    let mut calls = app.conversations.pending(caller.scope.clone()).await?;
+    let mut calls = app.waits_for(&caller.scope).await?;
     let now = app.clock.now();
     calls.retain(|call| {
         filter.agent.as_deref().is_none_or(|agent| agent == &*call.agent) && now.since(call.asked) >= older
     });
     let mut pending = Vec::new();
     for call in calls {
-        let is_of_tool = match (&tool, call.pending.question.tool()) {
+        let tool_of_question = call.live.as_ref().map(|live| &live.tool).or_else(|| call.pending.question.tool());
+        let is_of_tool = match (&tool, tool_of_question) {
             (None, _) => true,
             (Some(names), Some(tool)) => names.matches(tool),
             // The question does not name the tool that asks it, and the log does.

@@ -6,6 +6,7 @@ mod client;
 mod connections;
 mod errors;
 mod links;
+mod live_questions;
 mod messages;
 mod metrics;
 mod openapi;

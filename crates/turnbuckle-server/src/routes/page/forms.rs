@@ -8,9 +8,11 @@ use axum::response::{IntoResponse as _, Response};
 use sha2::{Digest as _, Sha256};
 use turnbuckle::access::Action;
 use turnbuckle::conversation::SendError;
+use turnbuckle::event::Question;
 use turnbuckle::{CallId, ConversationId, TurnId, UserInput, WhileBusy};
 
 use super::pages::{Said, delete_question, shown};
+use crate::live_questions;
 use crate::page::read_answer;
 use crate::page::segment;
 use crate::page_caller::{PageCaller, PageForm, PagePath, see_other};
@@ -117,9 +119,18 @@ pub(super) async fn answer(
         app.takes_work()?;
         let scope = form.who.caller.scope.clone();
         let call = CallId::from(form.get("call").unwrap_or_default());
+        let read = |question: &Question| {
+            let answer = read_answer(question, &form.fields);
+            answer.map_err(|error| Rejection::bad_request(format!("the answer does not fit: {error}")))
+        };
+        if let Some(asked) = app.live_questions.find(&id, &call) {
+            app.conversations.may(&id, Action::Answer, &scope).await?;
+            let answer = read(&asked.pending.question)?;
+            live_questions::answer(&app, &asked, answer, form.get("digest"), &scope).await?;
+            return Ok(done(&form.who, &id));
+        }
         let pending = app.conversations.question(&id, &call, &scope).await?;
-        let answer = read_answer(&pending.question, &form.fields)
-            .map_err(|error| Rejection::bad_request(format!("the answer does not fit: {error}")))?;
+        let answer = read(&pending.question)?;
         let digest = form.get("digest").map(Into::into);
         app.conversations.resolve(&id, &call, answer, digest, scope).await?;
         Ok(done(&form.who, &id))

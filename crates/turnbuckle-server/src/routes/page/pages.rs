@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use turnbuckle::access::Action;
-use turnbuckle::conversation::{PendingCall, SendError};
+use turnbuckle::conversation::SendError;
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Scope, TurnId};
 
 use crate::keys::random_bytes;
-use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage, WaitingCall};
+use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage, Waiting, WaitingCall};
 use crate::page_caller::{PageCaller, PagePath, PageQuery, html};
 use crate::rejection::Rejection;
 use crate::server::App;
@@ -42,7 +42,7 @@ pub(super) async fn list(
 
 async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Response, Rejection> {
     let scope = &who.caller.scope;
-    let mine = app.conversations.pending(scope.clone()).await?;
+    let mine = app.waits_for(scope).await?;
     let before = query.before.as_deref().map(ConversationId::from);
     let wanted = query.q.trim().to_lowercase();
     let (found, more) = match wanted.is_empty() {
@@ -119,16 +119,13 @@ async fn matching(app: &App, all: Vec<ConversationSummary>, wanted: &str, scope:
 }
 
 /// Who could answer what a conversation asks.
-async fn waits_for(
-    app: &App,
-    summary: &ConversationSummary,
-    mine: &[PendingCall],
-) -> Result<Option<String>, SendError> {
-    if !matches!(summary.status, ConversationStatus::Waiting { .. }) {
-        return Ok(None);
-    }
+async fn waits_for(app: &App, summary: &ConversationSummary, mine: &[Waiting]) -> Result<Option<String>, SendError> {
+    // A live question waits while its turn runs.
     if mine.iter().any(|call| call.conversation == summary.id) {
         return Ok(Some("you".to_owned()));
+    }
+    if !matches!(summary.status, ConversationStatus::Waiting { .. }) {
+        return Ok(None);
     }
     let view = app.conversations.snapshot(&summary.id, Scope::system()).await?;
     let who = view.pending.iter().find_map(|(_, pending)| {
@@ -149,7 +146,7 @@ pub(super) async fn waiting(State(app): State<Arc<App>>, who: PageCaller) -> Res
 
 /// What waits for an actor, with what the conversations are called.
 async fn waiting_calls(app: &App, scope: &Scope) -> Result<Vec<WaitingCall>, Rejection> {
-    let pending = app.conversations.pending(scope.clone()).await?;
+    let pending = app.waits_for(scope).await?;
     if pending.is_empty() {
         return Ok(Vec::new());
     }
@@ -167,7 +164,7 @@ async fn waiting_calls(app: &App, scope: &Scope) -> Result<Vec<WaitingCall>, Rej
         };
         titles.insert(call.conversation.clone(), title);
     }
-    let with_title = |call: PendingCall| WaitingCall { title: titles.get(&call.conversation).cloned().flatten(), call };
+    let with_title = |call: Waiting| WaitingCall { title: titles.get(&call.conversation).cloned().flatten(), call };
     Ok(pending.into_iter().map(with_title).collect())
 }
 
@@ -208,7 +205,7 @@ pub(super) async fn shown(
     let (conversations, scope) = (&app.conversations, &who.caller.scope);
     conversations.begin_reading(id, scope).await?;
     let rights = who.rights(app, id).await?;
-    let waiting = app.waiting.of(conversations, scope).await?;
+    let waiting = app.waiting.of(app, scope).await?;
     let summary = conversations.summary(id, scope).await?;
     let (view, cursor) = app.hubs.current_page(id).await?;
     let refused = match conversations.left_turn(id, Scope::system()).await? {
@@ -256,7 +253,7 @@ pub(super) async fn delete_question(
     let scope = &who.caller.scope;
     app.conversations.may(id, Action::Delete, scope).await?;
     let summary = app.conversations.summary(id, scope).await?;
-    let waiting = app.waiting.of(&app.conversations, scope).await?;
+    let waiting = app.waiting.of(app, scope).await?;
     Ok(html(&page::confirm_delete(&who.viewer(waiting), &summary, alert)))
 }
 
@@ -273,7 +270,7 @@ pub(super) async fn turn(
             return Err(Rejection::not_found());
         }
         let records = conversations.records(&id, &turn, scope.clone()).await?;
-        let waiting = app.waiting.of(conversations, scope).await?;
+        let waiting = app.waiting.of(&app, scope).await?;
         let summary = conversations.summary(&id, scope).await?;
         let title = match &summary.title {
             Some(title) => Some(title.to_string()),
