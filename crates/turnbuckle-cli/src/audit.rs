@@ -1,7 +1,9 @@
-//! `[store] audit`: what models are sent is recorded, with secrets taken out.
+//! `[store] audit`: what models are sent is recorded, with secrets taken out. They are taken out of what records of hooks have as well.
+
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
-use turnbuckle::audit::{AuditLimits, AuditOptions};
+use turnbuckle::audit::{AuditLimits, AuditOptions, AuditRedaction};
 use turnbuckle_hooks::Redact;
 
 use crate::config::{Config, HookPart};
@@ -27,14 +29,27 @@ pub(crate) fn options(config: &Config) -> Result<Option<AuditOptions>, Problem> 
     if let Some(bytes) = &store.audit_bytes {
         limits.bytes = bytes.value;
     }
-    let redact = rules(config)?;
-    let secrets: Vec<(String, String)> = provider_variables()
+    let (redact, secrets) = (rules(config)?, secrets());
+    Ok(Some(AuditOptions::new(limits, move |text| redacted(text, &redact, &secrets))))
+}
+
+/// What is taken out of the texts that records of hooks have: keys of known forms and the values of keys' variables. `redact` hooks
+/// take out theirs themselves. Compiled when the first hook changes something.
+pub(crate) fn of_records() -> Arc<AuditRedaction> {
+    let (rules, secrets) = (OnceLock::new(), secrets());
+    Arc::new(move |text| match rules.get_or_init(|| Redact::builder().keys().marked().build().ok()) {
+        Some(rules) => redacted(text, rules, &secrets),
+        None => Some("[redacted]".to_owned()),
+    })
+}
+
+fn secrets() -> Vec<(String, String)> {
+    provider_variables()
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
         // Addresses are no secrets.
         .filter(|(name, value)| !name.ends_with("_URL") && value.len() >= SHORTEST_SECRET)
-        .collect();
-    Ok(Some(AuditOptions::new(limits, move |text| redacted(text, &redact, &secrets))))
+        .collect()
 }
 
 fn redacted(text: &str, rules: &Redact, secrets: &[(String, String)]) -> Option<String> {

@@ -2,9 +2,10 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{Demo, OnExhausted, Script};
 use turnbuckle::{BoxFuture, Reply};
@@ -14,6 +15,7 @@ use crate::config::nearest;
 use crate::logging::CLI;
 use crate::problem::{Place, Problem};
 use crate::read_file::{CONFIGURATION, SCRIPT, read_file};
+use crate::trust::Gate;
 
 /// A name that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl ModelName {
             ("demo", "") => Ok(Self::Demo),
             ("script", "") => Err(unfinished(text, "script:FILE")),
             ("script", file) => Ok(Self::Script(file.into())),
-            _ => Name::parse(text).map(Self::Provider).map_err(|error| not_understood(&error, kind)),
+            _ => Name::parse(text).map(Self::Provider).map_err(|error| not_understood(&error, text, kind)),
         }
     }
 
@@ -92,8 +94,16 @@ impl ModelName {
         }
     }
 
+    /// The model as a command of this gate needs it: only one that is going to ask models connects to their servers.
+    pub(crate) fn open_for(&self, gate: Gate, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
+        match gate {
+            Gate::Needed(_) => self.open_at_server(folder, options),
+            Gate::Judged | Gate::LeftOut => self.open_with(folder, options),
+        }
+    }
+
     /// Like [`open_with`](Self::open_with), after asking the model's server how many tokens it takes, if it is one that may say so.
-    pub(crate) fn open_at_server(&self, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
+    fn open_at_server(&self, folder: &Path, options: &ModelOptions) -> Result<SharedModel, Problem> {
         match self {
             Self::Provider(name) => open_with_window(name, options, window_at_server(name)).map(SharedModel::Other),
             _ => self.open(folder),
@@ -104,10 +114,38 @@ impl ModelName {
 /// How long a server may take to say how many tokens its model takes.
 const WINDOW_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many tokens the model takes, if its server says so in time. In a thread of its own: the caller may run in a runtime.
+/// How long what a server said holds. A configuration often names one server several times: for the agent, sub-agents and hooks.
+const WINDOW_KNOWN: Duration = Duration::from_secs(30);
+
+/// What a server said.
+struct SaidWindow {
+    base: String,
+    model: String,
+    at: Instant,
+    /// `None` if it did not say how many tokens the model takes.
+    window: Option<u64>,
+}
+
+static WINDOWS: Mutex<Vec<SaidWindow>> = Mutex::new(Vec::new());
+
+/// How many tokens the model takes, if its server says so in time.
 fn window_at_server(name: &Name) -> Option<u64> {
     let base = turnbuckle_models::window_source(name, &Environment::process())?;
-    let model = name.model().to_owned();
+    let model = name.model();
+    let windows = || WINDOWS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = windows();
+    known.retain(|said| said.at.elapsed() < WINDOW_KNOWN);
+    if let Some(said) = known.iter().find(|said| said.base == base && said.model == model) {
+        return said.window;
+    }
+    drop(known);
+    let window = asked_window(base.clone(), model.to_owned());
+    windows().push(SaidWindow { base, model: model.to_owned(), at: Instant::now(), window });
+    window
+}
+
+/// Asks the server, in a thread of its own: the caller may run in a runtime.
+fn asked_window(base: String, model: String) -> Option<u64> {
     let ask = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         runtime.block_on(turnbuckle_models::window_at(&base, &model, WINDOW_TIMEOUT))
@@ -164,12 +202,42 @@ fn unfinished(text: &str, form: &str) -> Problem {
     Problem::error(format!("model {text:?} is not complete")).hint(form)
 }
 
-fn not_understood(error: &NameError, kind: &str) -> Problem {
+/// How names of well-known models begin, and the provider that has them or the server that mostly runs them.
+const FAMILIES: [(&str, &str); 12] = [
+    ("gpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("claude", "anthropic"),
+    ("llama", "ollama"),
+    ("qwen", "ollama"),
+    ("mistral", "ollama"),
+    ("mixtral", "ollama"),
+    ("gemma", "ollama"),
+    ("deepseek", "ollama"),
+    ("phi", "ollama"),
+];
+
+/// The whole name of a model that was named without its provider.
+fn of_family(text: &str) -> Option<String> {
+    // An address, which may have a password, is not repeated.
+    let is_plain = text.len() <= 64 && text.chars().all(|sign| sign.is_ascii_alphanumeric() || "-._:".contains(sign));
+    let lower = text.to_ascii_lowercase();
+    let (_, provider) = FAMILIES.iter().find(|(family, _)| is_plain && lower.starts_with(family))?;
+    Some(match text {
+        // The name of the family is no model.
+        "claude" => "anthropic:claude-sonnet-5-5".to_owned(),
+        _ => format!("{provider}:{text}"),
+    })
+}
+
+fn not_understood(error: &NameError, text: &str, kind: &str) -> Problem {
     match error {
         NameError::Incomplete { name, form } => unfinished(name, form),
         _ => {
             let prefixes = providers().iter().map(|provider| provider.prefix());
-            let near = nearest(kind, prefixes.chain(["script", "demo"]));
+            let near = || nearest(kind, prefixes.chain(["script", "demo"])).map(str::to_owned);
+            let near = of_family(text).or_else(near);
             let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
             Problem::error(error.to_string()).hint(format!("{near}models: {}", forms()))
         }
@@ -248,8 +316,14 @@ impl Model for SharedModel {
     fn context_window(&self) -> Option<u64> {
         self.model().context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model().effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model().count_tokens(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model().body_fields(request)
     }
 }
 
@@ -275,8 +349,14 @@ impl Model for NamedModel {
     fn context_window(&self) -> Option<u64> {
         self.model.context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model.effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model.body_fields(request)
     }
 }
 
@@ -295,5 +375,22 @@ mod tests {
             assert!(ModelName::parse(bad).is_err(), "{bad}");
         }
         assert!(ModelName::parse("scirpt:x").unwrap_err().to_string().contains("did you mean `script`?"));
+    }
+
+    #[test]
+    fn a_model_without_its_provider_is_named_with_it_and_what_is_suggested_is_a_name() {
+        for (given, meant) in [
+            ("gpt-4", "openai:gpt-4"),
+            ("o3-mini", "openai:o3-mini"),
+            ("claude", "anthropic:claude-sonnet-5-5"),
+            ("claude-opus-5", "anthropic:claude-opus-5"),
+            ("llama3:8b", "ollama:llama3:8b"),
+        ] {
+            let told = ModelName::parse(given).unwrap_err().to_string();
+            assert!(told.contains(&format!("did you mean `{meant}`?")), "{told}");
+            assert!(ModelName::parse(meant).is_ok(), "{meant}");
+        }
+        let secret = ModelName::parse("gpt-x@http://me:secret@host/v1:m").unwrap_err().to_string();
+        assert!(!secret.contains("secret"), "{secret}");
     }
 }

@@ -32,6 +32,9 @@
 //! kept in the scratch of the turn until the model calls again or the turn ends. The digest of an approval is of what runs. A call of
 //! a client's tool that would need redaction is not run, because the client reads its arguments from the log.
 //!
+//! Records of what hooks changed hold no match, whatever `on` says: each of their texts is redacted, and of what this hook itself
+//! changed only what became of it is kept.
+//!
 //! # Options
 //!
 //! | Option | Default | |
@@ -373,7 +376,15 @@ impl Hook for Redact {
         let mut settings = Settings::default();
         settings.only = Some(self.on);
         settings.redacts_arguments = self.arguments;
+        settings.hides_changes = true;
         settings
+    }
+
+    fn redact_text(&self, text: &str) -> Result<Option<String>, BoxError> {
+        Ok(match self.try_apply(text)? {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(redacted) => Some(redacted),
+        })
     }
 
     fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {

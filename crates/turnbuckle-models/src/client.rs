@@ -11,7 +11,7 @@ use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::{BoxFuture, Reply};
 
 use crate::endpoint::{Endpoint, Timeouts};
-use crate::options::ModelOptions;
+use crate::options::{Effort, ModelOptions};
 use crate::prices::{Price, Prices};
 use crate::tokenizer::Tokenizer;
 
@@ -29,12 +29,18 @@ pub struct Client<W> {
     pub(crate) tokenizer: Tokenizer,
     /// How many tokens the model takes, if the caller knows better than the table of prices.
     pub(crate) window: Option<u64>,
+    /// What was chosen with [`ModelOptions`].
+    pub(crate) effort: Option<Effort>,
     pub(crate) wire: W,
 }
 
 /// An API that models are spoken to with. Implemented by [`Messages`](crate::Messages) and
 /// [`ChatCompletions`](crate::ChatCompletions) only.
 pub trait Wire: sealed::Sealed + Send + Sync + Sized + 'static {
+    /// The body of a request, without its messages and its system prompt.
+    #[doc(hidden)]
+    fn fields(client: &Client<Self>, request: &Request) -> Result<Value, ModelError>;
+
     /// Sends the request, pushes the pieces of the reply into `out` as they come, and returns the whole reply.
     #[doc(hidden)]
     fn answer<'a>(
@@ -66,6 +72,7 @@ impl<W> Client<W> {
             free: false,
             tokenizer,
             window: None,
+            effort: None,
             wire,
         }
     }
@@ -136,8 +143,15 @@ impl<W: Wire> Model for Client<W> {
     fn context_window(&self) -> Option<u64> {
         self.window.or_else(|| self.prices.of(&self.model)?.context)
     }
+    fn effort(&self) -> Option<&str> {
+        self.effort.map(Effort::name)
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.tokenizer.count(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        // What cannot be written is not sent either: the call fails, with its reason.
+        W::fields(self, request).ok()
     }
 }
 

@@ -189,9 +189,22 @@ pub(crate) fn object(content: &[Part]) -> Option<Arc<Value>> {
     serde_json::from_str(&text).ok().map(Arc::new)
 }
 
+/// The body of a request without its messages and its system prompt, for the audit. Fields of `options` replace those of the body.
+pub(crate) fn fields(body: &impl Serialize, options: &Map<String, Value>) -> Result<Value, ModelError> {
+    let mut value = serde_json::to_value(body).map_err(unwritable)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|name, _| !["messages", "system"].contains(&name.as_str()));
+        fields.extend(options.clone());
+    }
+    Ok(value)
+}
+
+fn unwritable(error: serde_json::Error) -> ModelError {
+    ModelError::Protocol(format!("the request cannot be written: {error}"))
+}
+
 /// Serializes the body of a request. Fields of `options` replace those of the body.
 pub(crate) fn written(body: &impl Serialize, options: &Map<String, Value>) -> Result<Vec<u8>, ModelError> {
-    let unwritable = |error| ModelError::Protocol(format!("the request cannot be written: {error}"));
     if options.is_empty() {
         return serde_json::to_vec(body).map_err(unwritable);
     }

@@ -6,19 +6,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use turnbuckle::access::AnswerRule;
 use turnbuckle::audit::AuditedCall;
-use turnbuckle::conversation::PendingCall;
-use turnbuckle::event::Question;
 use turnbuckle::feed::{ConversationState, Cursor, FeedEvent};
-use turnbuckle::hook::{Decision, Point, Record};
-use turnbuckle::projection::{Pending, Projection};
+use turnbuckle::hook::{Change, Decision, Edited, InjectionSpan, Point, Record};
 use turnbuckle::scope::Author;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Outcome, Timestamp, TurnId};
 use utoipa::ToSchema;
 
-pub(crate) use self::answering::{CallAnswer, LinkAnswer, LinkUsed, LinkView};
+pub(crate) use self::answering::{CallAnswer, LinkAnswer, LinkUsed, LinkView, LiveQuestionChange, PendingView};
+use crate::page::View;
+use crate::waits::Waiting;
 
 /// An error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -128,7 +126,8 @@ pub(crate) struct ConversationView {
 }
 
 impl ConversationView {
-    pub(crate) fn of(id: ConversationId, view: &Projection, cursor: Cursor) -> Self {
+    pub(crate) fn of(id: ConversationId, view: &View, cursor: Cursor) -> Self {
+        let (view, asked) = (view.projection(), view.asked());
         let streaming = view.streaming.as_ref().map(|streaming| StreamingView {
             attempt: streaming.attempt,
             text: streaming.text.clone(),
@@ -147,7 +146,13 @@ impl ConversationView {
             in_flight_tools: tools
                 .map(|tool| RunningToolView { call: tool.call.clone(), progress: tool.progress.clone() })
                 .collect(),
-            pending: view.pending.values().cloned().map(PendingView::from).collect(),
+            pending: view
+                .pending
+                .values()
+                .cloned()
+                .map(PendingView::from)
+                .chain(asked.iter().map(PendingView::of))
+                .collect(),
             hooks: hooks.collect(),
             cursor,
             more: view.more,
@@ -186,31 +191,6 @@ pub(crate) struct RunningHookView {
     pub(crate) progress: Option<Arc<str>>,
 }
 
-/// A call that waits: the question as its `suspension` event has it, with `kind` and `prompt`.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PendingView {
-    #[schema(value_type = String)]
-    pub(crate) call: CallId,
-    #[serde(flatten)]
-    #[schema(value_type = Object)]
-    pub(crate) question: Question,
-    #[schema(value_type = String)]
-    pub(crate) expires: Timestamp,
-    /// Who may answer, if there is a rule for it.
-    #[schema(value_type = Option<Object>)]
-    pub(crate) answer_by: Option<Arc<AnswerRule>>,
-    /// Who approved so far, if several must.
-    #[schema(value_type = Vec<Object>)]
-    pub(crate) approvals: Vec<Author>,
-}
-
-impl From<Pending> for PendingView {
-    fn from(pending: Pending) -> Self {
-        let Pending { call, question, expires, rule, approvals } = pending;
-        Self { call, question, expires, answer_by: rule, approvals }
-    }
-}
-
 /// A call of any conversation that waits for the caller.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WaitingCall {
@@ -229,10 +209,11 @@ pub(crate) struct WaitingCall {
     pub(crate) pending: PendingView,
 }
 
-impl From<PendingCall> for WaitingCall {
-    fn from(call: PendingCall) -> Self {
-        let PendingCall { conversation, agent, requester, asked, pending, .. } = call;
-        Self { conversation, agent, requester, asked, pending: pending.into() }
+impl From<Waiting> for WaitingCall {
+    fn from(waiting: Waiting) -> Self {
+        let pending = PendingView::of(&waiting);
+        let Waiting { conversation, agent, requester, asked, .. } = waiting;
+        Self { conversation, agent, requester, asked, pending }
     }
 }
 
@@ -376,6 +357,68 @@ pub(crate) struct HookRecord {
     pub(crate) error: Option<Arc<str>>,
     #[schema(value_type = Option<String>)]
     pub(crate) outcome: Option<Arc<str>>,
+    /// What it changed; null if nothing.
+    pub(crate) change: Option<HookChange>,
+}
+
+/// What a hook changed: texts for people, cut after 4 KiB each, without what must not be stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HookChange {
+    /// What it added to the context, or left for the next turn.
+    pub(crate) injected: Vec<AddedText>,
+    /// What it put in the place of something else.
+    pub(crate) edit: Option<HookEdit>,
+}
+
+/// A text that a hook added.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AddedText {
+    #[schema(value_type = String)]
+    pub(crate) text: Arc<str>,
+    /// How long it stays: `this_call`, `this_turn`, `durable` or `next_turn`.
+    #[serde(rename = "for")]
+    #[schema(value_type = String)]
+    pub(crate) lasts: InjectionSpan,
+    /// Whether there was no room for it.
+    pub(crate) left_out: bool,
+}
+
+/// What a hook put in the place of something else.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HookEdit {
+    /// `message`, `context`, `reply`, `arguments` (as JSON), `result` or `turn_result`.
+    #[schema(value_type = String)]
+    pub(crate) of: Edited,
+    /// What is different, where the texts do not say it.
+    #[schema(value_type = Option<String>)]
+    pub(crate) what: Option<Arc<str>>,
+    /// Null if nothing was there, or if it is not kept.
+    #[schema(value_type = Option<String>)]
+    pub(crate) before: Option<Arc<str>>,
+    /// Null if it is not kept.
+    #[schema(value_type = Option<String>)]
+    pub(crate) after: Option<Arc<str>>,
+    /// Whether a text is not kept.
+    pub(crate) hidden: bool,
+}
+
+impl From<Change> for HookChange {
+    fn from(change: Change) -> Self {
+        let injected = change.injected.into_iter();
+        let edit = change.edit.map(|edit| HookEdit {
+            of: edit.of,
+            what: edit.what,
+            before: edit.before,
+            after: edit.after,
+            hidden: edit.hidden,
+        });
+        Self {
+            injected: injected
+                .map(|added| AddedText { text: added.text, lasts: added.lasts, left_out: added.left_out })
+                .collect(),
+            edit,
+        }
+    }
 }
 
 impl From<Record> for HookRecord {
@@ -390,6 +433,7 @@ impl From<Record> for HookRecord {
             reason: record.reason,
             error: record.failure,
             outcome: record.outcome,
+            change: record.change.map(|change| HookChange::from(*change)),
         }
     }
 }

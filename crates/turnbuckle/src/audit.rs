@@ -93,6 +93,10 @@ impl CallPurpose {
     }
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 /// One request that reached a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AuditedCall {
@@ -133,6 +137,13 @@ pub struct AuditedCall {
     pub system: Text,
     /// That of the tools.
     pub tools: Text,
+    /// Whether those were withheld: none of them could be called.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tools_withheld: bool,
+    /// That of [the other fields of the body](crate::model::Model::body_fields). `None` if the model sends none, and of calls that
+    /// were recorded before there was this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fields: Option<Text>,
     /// That of the schema of the object that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Text>,
@@ -144,7 +155,8 @@ pub struct AuditedCall {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AuditedRequest {
-    /// The body: `model`, `system`, `tools`, `schema` and `messages`.
+    /// The body: `model`, `system`, `tools`, `schema` and `messages`. Tools that were withheld are `withheld_tools`. `fields` has
+    /// the other fields of the body that the model's client sent, tools as its API has them among them.
     pub body: Value,
     /// Whether everything was there. A digest that is not found stands as a note in its place.
     pub is_complete: bool,
@@ -153,7 +165,7 @@ pub struct AuditedRequest {
 impl AuditedCall {
     /// The digests that it refers to, links followed.
     pub fn references<'a>(&'a self, contents: &'a HashMap<Text, Text>) -> Vec<&'a Text> {
-        let mut all: Vec<&Text> = [&self.system, &self.tools].into_iter().chain(&self.schema).collect();
+        let mut all: Vec<&Text> = self.fixed().collect();
         let mut link = Some(&self.messages).filter(|link| !link.is_empty());
         // Digests of links cannot form a circle; a damaged database must not make one last for ever.
         while let Some(at) = link.filter(|_| all.len() <= 4 * contents.len()) {
@@ -166,6 +178,11 @@ impl AuditedCall {
         all
     }
 
+    /// The digests of what is not a message.
+    pub fn fixed(&self) -> impl Iterator<Item = &Text> {
+        [&self.system, &self.tools].into_iter().chain(&self.schema).chain(&self.fields)
+    }
+
     /// Puts together what was sent.
     pub fn request(&self, contents: &HashMap<Text, Text>) -> AuditedRequest {
         let mut is_complete = true;
@@ -176,6 +193,7 @@ impl AuditedCall {
         };
         let (system, tools) = (part(&self.system), part(&self.tools));
         let schema = self.schema.as_ref().map(|schema| part(schema));
+        let fields = self.fields.as_ref().map(|fields| part(fields));
         let (mut messages, mut link, mut steps) = (Vec::new(), self.messages.clone(), 0);
         while !link.is_empty() && steps <= contents.len() {
             steps += 1;
@@ -188,8 +206,13 @@ impl AuditedCall {
         }
         messages.reverse();
         let mut body = json!({ "model": self.model, "system": system, "tools": tools, "messages": messages });
-        if let Some(schema) = schema {
-            body["schema"] = schema;
+        if self.tools_withheld {
+            body["withheld_tools"] = std::mem::replace(&mut body["tools"], json!([]));
+        }
+        for (name, part) in [("schema", schema), ("fields", fields)] {
+            if let Some(part) = part {
+                body[name] = part;
+            }
         }
         AuditedRequest { body, is_complete }
     }

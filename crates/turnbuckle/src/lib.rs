@@ -55,6 +55,7 @@ mod agent_parts;
 pub mod audit;
 mod cache_break;
 pub mod call_map;
+mod change;
 pub mod clock;
 mod cut;
 pub mod event;

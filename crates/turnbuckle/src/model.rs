@@ -57,11 +57,24 @@ pub trait Model: Send + Sync + 'static {
         None
     }
 
+    /// How much trouble it takes by its configuration, in the provider's word: `low`, `high`.
+    fn effort(&self) -> Option<&str> {
+        None
+    }
+
     /// How many tokens this text is to the model, if its tokenizer is known; what is only estimated is better left to the
     /// [estimates](crate::context::tokens), which are corrected by what the provider counts. Asked about every text of a
     /// context that comes near its limit.
     fn count_tokens(&self, text: &str) -> Option<u64> {
         let _ = text;
+        None
+    }
+
+    /// The body that [`stream`](Self::stream) sends for this request, but without its messages and its system prompt: the
+    /// model's own name, its options, the tools as its API has them. For the audit, which asks after each call and records it.
+    /// It must have no key. `None` if nothing is sent anywhere.
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        let _ = request;
         None
     }
 }
@@ -83,8 +96,14 @@ impl<M: Model + ?Sized> Model for Arc<M> {
     fn context_window(&self) -> Option<u64> {
         (**self).context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        (**self).effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         (**self).count_tokens(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        (**self).body_fields(request)
     }
 }
 
@@ -267,6 +286,11 @@ impl Request {
         self.withheld.as_ref().unwrap_or(&self.tools)
     }
 
+    /// Whether there are tools that are not offered.
+    pub(crate) fn withholds_tools(&self) -> bool {
+        self.withheld.as_deref().is_some_and(|tools| !tools.is_empty())
+    }
+
     /// Offers no tools any more; they stay [defined](Self::withheld_tools).
     pub fn withhold_tools(&mut self) {
         self.withheld = Some(std::mem::replace(&mut self.tools, Arc::new([])));
@@ -326,7 +350,7 @@ pub enum ModelError {
     #[error("the model panicked: {0}")]
     Panicked(String),
     /// A script has no entry left for this call.
-    #[error("the script has {replies} replies and this is model call {ordinal}")]
+    #[error("the script has {replies} {} and this is model call {ordinal}", if *replies == 1 { "reply" } else { "replies" })]
     ScriptExhausted {
         /// How many it has.
         replies: usize,

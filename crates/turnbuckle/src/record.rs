@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::BoxError;
+use crate::change::Change;
 use crate::id::CallId;
 use crate::message::Text;
 use crate::point::Point;
@@ -44,13 +45,16 @@ pub struct Record {
     /// The digest of what it was given. Only an audit has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Text>,
+    /// What it changed; `None` if nothing, and of what a hook adds itself. In a box: most runs of hooks change nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<Box<Change>>,
 }
 
 impl Record {
     /// A record with nothing but a decision; the other fields can be set.
     pub fn new(point: Point, hook: Text, decision: Decision, took: Duration) -> Self {
         let (call, failure, reason, outcome, input) = (None, None, None, None, None);
-        Self { point, hook, decision, took, tokens: 0, shed: 0, call, failure, reason, outcome, input }
+        Self { point, hook, decision, took, tokens: 0, shed: 0, call, failure, reason, outcome, input, change: None }
     }
 
     /// A text for a record, cut to a length that a log and a viewer can take for every run of a hook.
@@ -156,13 +160,22 @@ pub enum HookFailure {
 }
 
 impl HookFailure {
-    /// Whether it blocks whatever `on_failure` says: its error is, or comes from, a [`MustBlock`].
+    /// Whether it blocks whatever `on_failure` says: its error is, or comes from, a [`MustBlock`] or a [`Mismatched`].
     pub fn must_block(&self) -> bool {
+        self.comes_from::<MustBlock>() || self.is_mismatch()
+    }
+
+    /// Whether the hook is not what its configuration says: its error is, or comes from, a [`Mismatched`].
+    pub fn is_mismatch(&self) -> bool {
+        self.comes_from::<Mismatched>()
+    }
+
+    fn comes_from<E: std::error::Error + 'static>(&self) -> bool {
         let first: Option<&(dyn std::error::Error + 'static)> = match self {
             Self::Error(error) => Some(&**error),
             _ => None,
         };
-        std::iter::successors(first, |error| error.source()).any(|error| error.is::<MustBlock>())
+        std::iter::successors(first, |error| error.source()).any(|error| error.is::<E>())
     }
 }
 
@@ -172,6 +185,15 @@ impl HookFailure {
 #[error(transparent)]
 pub struct MustBlock(
     /// Why it could not judge.
+    pub BoxError,
+);
+
+/// An error of a hook that turns out not to be what its configuration says: a worker with hooks at other points, for instance. It blocks
+/// as [`MustBlock`] does, since a guard may be missing.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Mismatched(
+    /// What does not match.
     pub BoxError,
 );
 

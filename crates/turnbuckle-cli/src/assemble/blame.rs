@@ -4,7 +4,7 @@ use turnbuckle::BuildError;
 
 use super::hooks;
 use super::sub_agents::place_of_name;
-use crate::config::{Config, Found, HookPart, SubAgentPart, nearest};
+use crate::config::{Config, Found, HookPart, LimitsPart, SubAgentPart, nearest};
 use crate::problem::{Place, Problem};
 
 /// The core's complaint about the agent, or about the sub-agent `inner`, with its place and what to do.
@@ -37,8 +37,10 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
             Some("take it out of `approve`: a person answers it anyway".to_owned()),
         ),
         BuildError::ReserveTooLarge { .. } => {
-            let limits = &config.limits;
-            let place = limits.place("injection_reserve").or_else(|| limits.place("context_tokens"));
+            // A server may have said that the sub-agent's own model takes little.
+            let own = inner
+                .and_then(|part| reserve_place(&part.limits).or_else(|| part.model.as_ref().map(|model| &model.place)));
+            let place = own.or_else(|| reserve_place(&config.limits));
             (place, Some("history needs room beside what hooks inject: lower `injection_reserve`".to_owned()))
         }
         BuildError::ZeroLimit { limit } => {
@@ -69,6 +71,11 @@ pub(super) fn problem(error: &BuildError, config: &Config, inner: Option<&SubAge
         Some(hint) => problem.hint(hint),
         None => problem,
     }
+}
+
+/// Where these limits leave too little for the history.
+fn reserve_place(limits: &LimitsPart) -> Option<&Place> {
+    limits.place("injection_reserve").or_else(|| limits.place("context_tokens"))
 }
 
 fn last_hook<'c>(config: &'c Config, name: &str) -> Option<&'c HookPart> {

@@ -121,6 +121,9 @@ fn with(mut entry: HookEntry, settings: &HookSettings) -> HookEntry {
     if settings.main_agent_only {
         entry = entry.main_agent_only();
     }
+    if settings.hides_changes {
+        entry = entry.hides_changes();
+    }
     if settings.release.is_some() {
         entry = entry.release_on_accept();
     }

@@ -17,10 +17,11 @@ use turnbuckle_tools::Workspace;
 use turnbuckle_tools::rules::Rule;
 
 use crate::args::Common;
+use crate::check::no_history;
 use crate::config::{self, Config, Found, HookPart, Loaded, ModelSetting};
 use crate::links;
 use crate::logging::CLI;
-use crate::mcp::{self, Desk, Offered, ServerLine};
+use crate::mcp::{self, Desk, Offered, ServerLine, Unlisted};
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::project::Project;
@@ -93,9 +94,7 @@ pub(crate) fn prepare_allowing(common: &Common, gate: Gate, allow: Vec<Rule>) ->
     let provider_tools = config.tools.of_provider();
     problems.extend(config.agent.options.problems("[agent]", &chosen.name, provider_tools));
     let options = config.agent.options.options(provider_tools);
-    // Only a command that is going to ask the model connects to its server.
-    let model = if matches!(gate, Gate::Needed(_)) { chosen.open_at_server(&options) } else { chosen.open(&options) };
-    let model = model.map_err(|problem| problems.push(problem)).ok();
+    let model = chosen.open(gate, &options).map_err(|problem| problems.push(problem)).ok();
     let mut prepared = Prepared {
         agent: None,
         store,
@@ -166,12 +165,12 @@ impl Prepared {
         let agents = self.config.agents.iter_mut().flatten();
         self.agent_hooks = agents.map(|part| hooks::entries(&mut part.hooks)).collect();
         let (chosen, place) = ((recorded, &model, choice), (self.project.folder.as_path(), &self.store, self.gate));
-        let Offered { tools, servers, desk } =
+        let Offered { tools, servers, desk, unlisted } =
             mcp::offered(&self.config.tools.mcp, place.0, self.gate, &mut self.problems);
         (self.mcp, self.desk) = (servers, desk);
         match build(
             &self.config,
-            tools,
+            (tools, &unlisted),
             place,
             (&self.hooks, &self.agent_hooks),
             chosen,
@@ -189,7 +188,7 @@ impl Prepared {
 
 fn build(
     config: &Config,
-    mcp: Vec<Arc<dyn Tool>>,
+    (mcp, unlisted): (Vec<Arc<dyn Tool>>, &Unlisted),
     (folder, store, gate): (&Path, &StoreName, Gate),
     (hooks, own_hooks): (&[HookEntry], &[Vec<HookEntry>]),
     (chosen, model, choice): (&str, &SharedModel, &ModelChoice),
@@ -198,6 +197,7 @@ fn build(
 ) -> Result<Built, Option<Problem>> {
     let mut offer = tools::offer(config, folder, store, problems).ok_or(None)?;
     offer.tools.extend(mcp);
+    offer.approve = tools::without_unlisted(offer.approve, config.tools.approve.as_ref(), unlisted, problems);
     let mut builder =
         Agent::builder(agent_name(config), model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     builder = builder.started_with(started_with.words());
@@ -226,13 +226,17 @@ fn build(
     for tool in &offer.tools {
         builder = builder.shared_tool(tool.clone());
     }
-    let main = Main { config, offer: &offer, model, choice, hooks };
+    let main = Main { config, offer: &offer, unlisted, model, gate, choice, hooks };
     for (part, own) in config.agents.iter().flatten().zip(own_hooks) {
         builder = builder.tool(main.sub_agent(part, own.clone(), problems)?);
     }
     let agent = with_all(builder, hooks.to_vec()).build().map_err(|error| blame::problem(&error, config, None))?;
     problems.extend(beyond_window(config, &agent));
-    problems.extend(access::problems(&config.access, &agent));
+    if let Gate::Needed(_) = gate {
+        // What a server says of its model may leave less than `check` could know.
+        problems.extend(no_history(config, &agent));
+    }
+    problems.extend(access::problems(&config.access, &agent, unlisted));
     problems.extend(tools::rules_for_nothing(config, &agent));
     let (mut gated, workspace) = (offer.approve, offer.workspace);
     for tool in access::gated(&config.access, &agent) {
@@ -245,11 +249,7 @@ fn build(
 
 /// Its server is asked how many tokens it takes, as that of the agent's model is: what it reads must fit.
 fn open_summary_model(setting: &ModelSetting, gate: Gate) -> Result<SharedModel, Problem> {
-    let name = ModelName::parse(&setting.name)?;
-    match gate {
-        Gate::Needed(_) => name.open_at_server(&setting.folder, &ModelOptions::default()),
-        _ => name.open(&setting.folder),
-    }
+    ModelName::parse(&setting.name)?.open_for(gate, &setting.folder, &ModelOptions::default())
 }
 
 /// `context_tokens` that the model does not take: less is used.
@@ -329,17 +329,8 @@ impl ModelChoice {
         self.by == ChosenBy::Nobody
     }
 
-    fn open(&self, options: &ModelOptions) -> Result<SharedModel, Problem> {
-        self.open_with(|name| name.open_with(&self.folder, options))
-    }
-
-    /// Asks the server how many tokens the model takes, if it is one that may say so.
-    fn open_at_server(&self, options: &ModelOptions) -> Result<SharedModel, Problem> {
-        self.open_with(|name| name.open_at_server(&self.folder, options))
-    }
-
-    fn open_with(&self, open: impl FnOnce(&ModelName) -> Result<SharedModel, Problem>) -> Result<SharedModel, Problem> {
-        let opened = ModelName::parse(&self.name).and_then(|name| open(&name));
+    fn open(&self, gate: Gate, options: &ModelOptions) -> Result<SharedModel, Problem> {
+        let opened = ModelName::parse(&self.name).and_then(|name| name.open_for(gate, &self.folder, options));
         opened.map_err(|problem| problem.or_at(self.place.as_ref()))
     }
 }

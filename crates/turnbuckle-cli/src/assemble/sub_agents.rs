@@ -11,14 +11,18 @@ use turnbuckle::tools::SubAgent;
 use super::tools::{self, Offer, is_changing};
 use super::{ModelChoice, blame, hooks, with_all};
 use crate::config::{Config, Found, Over as _, SubAgentPart, nearest};
+use crate::mcp::Unlisted;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
+use crate::trust::Gate;
 
 /// What sub-agents take from the main agent.
 pub(super) struct Main<'a> {
     pub(super) config: &'a Config,
     pub(super) offer: &'a Offer,
+    pub(super) unlisted: &'a Unlisted,
     pub(super) model: &'a SharedModel,
+    pub(super) gate: Gate,
     pub(super) choice: &'a ModelChoice,
     /// Those of `[[hooks]]`, and behind them those that are added by default.
     pub(super) hooks: &'a [HookEntry],
@@ -41,7 +45,7 @@ impl Main<'_> {
             inner = inner.reducers(reducers);
         }
         inner = config.context.with_retention(inner);
-        inner = inner.system(described).approve(self.approve(part, &tools));
+        inner = inner.system(described).approve(self.approve(part, &tools, problems));
         if !config.tools.allow.is_empty() {
             inner = inner.allow(tools::allowed(config));
         }
@@ -77,7 +81,7 @@ impl Main<'_> {
         if part.model.is_none() && !matches!(parsed, Ok(ModelName::Provider(_))) {
             return shared();
         }
-        let opened = parsed.and_then(|name| name.open_with(folder, &options.options(provider_tools)));
+        let opened = parsed.and_then(|name| name.open_for(self.gate, folder, &options.options(provider_tools)));
         opened.map_err(|problem| problems.push(problem.or_at(place))).unwrap_or_else(|()| shared())
     }
 
@@ -95,6 +99,8 @@ impl Main<'_> {
             } else if let Some(tool) = tools::builtin(&name.value, self.config, &self.offer.workspace, true) {
                 found.push(tool);
                 continue;
+            } else if let Some(problem) = self.unlisted.problem(&name.value) {
+                problem
             } else {
                 let offered = self.offer.tools.iter().map(|tool| tool.spec().definition.name.to_string());
                 let others = tools::all_builtin().filter(|name| !self.offers(name)).map(str::to_owned);
@@ -114,9 +120,10 @@ impl Main<'_> {
     }
 
     /// The tools whose calls need approval. Whoever calls a tool, it is asked about, unless the section says otherwise.
-    fn approve(&self, part: &SubAgentPart, tools: &[Arc<dyn Tool>]) -> Vec<String> {
+    fn approve(&self, part: &SubAgentPart, tools: &[Arc<dyn Tool>], problems: &mut Vec<Problem>) -> Vec<String> {
         if let Some(named) = &part.approve {
-            return named.value.iter().map(|name| name.value.clone()).collect();
+            let names = named.value.iter().map(|name| name.value.clone()).collect();
+            return tools::without_unlisted(names, Some(named), self.unlisted, problems);
         }
         let names = tools.iter().map(|tool| tool.spec().definition.name.to_string());
         let is_gated = |name: &String| self.offer.approve.contains(name) || (is_changing(name) && !self.offers(name));

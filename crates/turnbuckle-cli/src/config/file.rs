@@ -11,7 +11,7 @@ use turnbuckle::hooks::{KnownDatabases, ProgramCheck};
 
 use super::claude_files::ReadByOthers;
 use crate::problem::{Place, Problem, Spot};
-use crate::trust::{HookDatabases, ProgramChecks, TrustOptions};
+use crate::trust::{Gate, HookDatabases, ProgramChecks, TrustOptions};
 
 /// A file that is being read.
 pub(super) struct Source {
@@ -35,6 +35,8 @@ pub(super) struct Source {
     read_by_others: OnceCell<ReadByOthers>,
     /// Variables that hold the secrets of its hooks, those of sub-agents included: programs of hooks do not get them.
     secret_variables: RefCell<BTreeSet<String>>,
+    /// What the command that reads the file is going to do.
+    gate: Cell<Gate>,
     problems: RefCell<Vec<Problem>>,
 }
 
@@ -68,6 +70,7 @@ impl Source {
             ignores_project,
             read_by_others: OnceCell::new(),
             secret_variables,
+            gate: Cell::new(Gate::LeftOut),
             problems,
         }
     }
@@ -113,6 +116,15 @@ impl Source {
 
     pub(super) fn covers_project(&self) -> bool {
         self.covers_project.get()
+    }
+
+    /// Set once what the file says was judged, before the hooks are read. Until then nothing connects to a server that it names.
+    pub(super) fn set_gate(&self, gate: Gate) {
+        self.gate.set(gate);
+    }
+
+    pub(super) fn gate(&self) -> Gate {
+        self.gate.get()
     }
 
     pub(super) fn ignores_project(&self) -> bool {

@@ -11,6 +11,7 @@ use turnbuckle::hook::{OnFailure, Release};
 use turnbuckle::hooks::{ConfigHook as _, HookBuildContext};
 use turnbuckle::model::Model;
 use turnbuckle::store::SideStore;
+use turnbuckle_models::ModelOptions;
 use turnbuckle_tools::ClaudeHooks;
 
 use super::Found;
@@ -23,6 +24,7 @@ use crate::mcp::hook_servers;
 use crate::model_name::{ModelName, NamedModel, provider_variables};
 use crate::problem::{Place, Problem};
 use crate::project::OWN_FOLDER;
+use crate::trust::Gate;
 
 /// One `[[hooks]]` section.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct HookSettings {
     pub(crate) main_agent_only: bool,
     /// `release = "on_accept"`: nothing is told until every guard has accepted.
     pub(crate) release: Option<Found<Release>>,
+    /// What it takes out is not in records.
+    pub(crate) hides_changes: bool,
     /// What it injects joins the log.
     pub(crate) durable: Option<Found<bool>>,
     /// What it injects may be left out.
@@ -191,7 +195,7 @@ fn with_options<T>(
 ) -> T {
     let source = section.source();
     let read_by_others = if accepted == SECTION { source.read_by_others(index) } else { Vec::new() };
-    let open_model = |name: &str| open_model(name, source.folder());
+    let open_model = |name: &str| open_model(name, source.folder(), source.gate());
     let folder = source.project();
     let (data, secrets) = (folder.join(OWN_FOLDER), source.secret_variables());
     // `pass_env` gives one to a program all the same.
@@ -218,6 +222,7 @@ impl HookSettings {
             timeout: section.duration("timeout"),
             tools: section.strings("tools"),
             main_agent_only: section.boolean("main_agent_only").is_some_and(|found| found.value),
+            hides_changes: section.boolean("hides_changes").is_some_and(|found| found.value),
             release: section.word("release", RELEASES),
             durable: section.boolean("durable"),
             max_tokens: section.small("max_tokens"),
@@ -262,10 +267,11 @@ impl HookSettings {
 }
 
 /// A model for a hook that asks one itself. A script's path is relative to the file that names it. Its replies are logged
-/// under the name in the file, unless that has a password in it.
-pub(crate) fn open_model(name: &str, folder: &Path) -> Result<Arc<dyn Model>, BoxError> {
-    let model =
-        ModelName::parse(name).and_then(|name| name.open(folder)).map_err(|problem| problem.what().to_owned())?;
+/// under the name in the file, unless that has a password in it. Its server is asked how many tokens it takes: a context that was
+/// made for the agent's model must fit there, too.
+pub(crate) fn open_model(name: &str, folder: &Path, gate: Gate) -> Result<Arc<dyn Model>, BoxError> {
+    let open = |name: ModelName| name.open_for(gate, folder, &ModelOptions::default());
+    let model = ModelName::parse(name).and_then(open).map_err(|problem| problem.what().to_owned())?;
     Ok(match holds_a_secret(name) {
         true => Arc::new(model),
         false => Arc::new(NamedModel { name: name.to_owned(), model }),

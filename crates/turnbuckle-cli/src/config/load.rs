@@ -63,6 +63,8 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     let (project, mut problems) = choose_project(options);
     project.tell();
     problems.extend(project.remarks());
+    problems.extend(user_folders::remarks());
+    problems.extend(project.too_wide());
     let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
     let standing = Standing::NotRead;
     let (store_left_out, claude) = (false, Vec::new());
@@ -164,6 +166,7 @@ impl Loaded {
                     if is_judged || trust::covers(&led_to, &self.project.folder) {
                         source.judged_with_project();
                     }
+                    source.set_gate(gate);
                     self.add(path, &source, understand(&source, root));
                 }
                 self.problems.extend(source.into_problems());
@@ -259,6 +262,7 @@ impl Loaded {
         tracing::info!(target: CLI, file = %path.display(), standing = standing.told(), "project's file judged");
         (self.standing, self.items) = (standing, items);
         source.set_checks(checks);
+        source.set_gate(gate);
         if path.exists() {
             self.add(path, source, understand(source, root));
         }

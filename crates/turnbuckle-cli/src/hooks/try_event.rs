@@ -60,7 +60,7 @@ fn hook_of(part: &HookPart, prepared: &Prepared) -> Result<Option<ClaudeHooks>, 
     let asks_agents_model = options.prompt_model.is_none();
     let (data, withheld_env) = (folder.join(OWN_FOLDER), provider_variables());
     let file = Path::new(&*part.place.file).parent().map(Path::to_owned).unwrap_or_default();
-    let open_model = |name: &str| open_model(name, &file);
+    let open_model = |name: &str| open_model(name, &file, prepared.gate);
     let context = HookBuildContext {
         folder,
         data: &data,

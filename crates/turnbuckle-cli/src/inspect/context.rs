@@ -8,7 +8,7 @@ use turnbuckle::ConversationId;
 use turnbuckle::audit::message_json;
 use turnbuckle::store::AuditedCall;
 
-use super::why::data::{Call, Conversation, NOT_KNOWN, REDACTED, Wanted, fate};
+use super::why::data::{Call, Conversation, REDACTED, Wanted, fate};
 use super::{print_all, unprintable};
 use crate::Stopped;
 use crate::args::Common;
@@ -117,14 +117,21 @@ fn answered(conversation: &Conversation, call: &Call) -> (Value, Problem) {
     let messages: Vec<_> =
         conversation.messages.iter().flat_map(|messages| messages.iter()).map(message_json).collect();
     let body = json!({ "model": call.sent.model, "messages": messages });
-    (body, Problem::warning(format!("rebuilt from the log: {NOT_KNOWN}")))
+    (body, Problem::warning(format!("rebuilt from the log, without {}", conversation.not_recorded())))
 }
 
 /// What the audit has of a request.
 fn recorded(conversation: &Conversation, audited: &AuditedCall, what: &str) -> (Value, Problem) {
     let request = audited.request(&conversation.contents);
     let redacted = request.body.to_string().matches(REDACTED).count();
-    let mut told = format!("recorded by the audit at {}, as it was sent", audited.at);
+    let fields = match audited.fields {
+        Some(_) => "messages in Turnbuckle's form, and in `fields` the rest of the body that the model's client made",
+        None => "but without options of the model, which were not recorded if it had any",
+    };
+    let mut told = format!("recorded by the audit at {}, as it was sent: {fields}", audited.at);
+    if audited.tools_withheld {
+        told += "; its tools were withheld: it could call none";
+    }
     if !what.is_empty() {
         told += &format!("; {what}");
     }

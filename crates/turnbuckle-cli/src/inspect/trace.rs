@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use turnbuckle::TurnId;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::hook::Record;
+use turnbuckle::hook::{Change, Record};
 use turnbuckle::message::Text;
 use turnbuckle::store::{CacheBreak, Job, Store as _, Summary};
 use turnbuckle::trace::{place_of_cut, trace_with_times};
 
 use super::pager::print_long;
 use super::waterfall::{bars, spans};
+use super::why::quoted;
 use super::{age, check_readable, failed, parse_id, print_all, told_job, unprintable};
 use crate::Stopped;
 use crate::args::{Common, Trace};
@@ -115,7 +116,7 @@ fn as_json(events: &[Arc<Event>], records: &[Record], jobs: &[&Job]) -> Value {
         .map(|record| {
             let ms = record.took.as_micros() as f64 / 1000.0;
             json!({ "point": record.point, "hook": record.hook, "decision": record.decision, "ms": ms, "call": record.call,
-                    "tokens": record.tokens, "reason": record.reason, "error": record.failure, "outcome": record.outcome })
+                    "tokens": record.tokens, "reason": record.reason, "error": record.failure, "outcome": record.outcome, "change": record.change })
         })
         .collect();
     json!({
@@ -127,10 +128,13 @@ fn as_json(events: &[Arc<Event>], records: &[Record], jobs: &[&Job]) -> Value {
 
 /// What making a summary took. It is the conversation's, and in no turn's usage or cost.
 fn summary_line(summary: &Summary) -> String {
-    let Summary { version, turns, model, usage, cost, at, .. } = summary;
+    let Summary { version, turns, model, usage, cost, at, cut_off, .. } = summary;
     let cost = if *cost > 0.0 { format!(", ${cost:.4}") } else { String::new() };
     let (read, written, s) = (usage.input, usage.output, if *turns == 1 { "" } else { "s" });
-    format!("summary   {version} of {turns} turn{s}, {at}, by {model}: {read} tokens read, {written} written{cost}\n")
+    let cut_off = if *cut_off > 0 { format!("; {cut_off} tokens of its notes cut off") } else { String::new() };
+    format!(
+        "summary   {version} of {turns} turn{s}, {at}, by {model}: {read} tokens read, {written} written{cost}{cut_off}\n"
+    )
 }
 
 /// Whether the request of a break was made for one of these events.
@@ -179,7 +183,7 @@ fn model_lines(models: &[Option<&Text>]) -> String {
 
 /// A run of a hook, as a line.
 pub(crate) fn hook(record: &Record) -> String {
-    let Record { point, hook, decision, took, call, failure, reason, tokens, shed, outcome, .. } = record;
+    let Record { point, hook, decision, took, call, failure, reason, tokens, shed, outcome, change, .. } = record;
     let call = call.as_ref().map(|call| format!(" for {}", name(call.as_str()))).unwrap_or_default();
     // A hook that failed decided nothing, so it has no reason of its own.
     let why = failure.as_ref().or(reason.as_ref());
@@ -188,5 +192,28 @@ pub(crate) fn hook(record: &Record) -> String {
     let (added, left_out) = (count(*tokens, "added"), count(*shed, "left out for lack of room"));
     let outcome = outcome.as_ref().map(|outcome| format!(" ({outcome})")).unwrap_or_default();
     let ms = took.as_micros() as f64 / 1000.0;
-    format!("hook      {point} {hook}{call}: {decision}{outcome}, {ms:.1} ms{added}{left_out}{why}\n")
+    let changed = change.as_deref().map(changed).unwrap_or_default();
+    format!("hook      {point} {hook}{call}: {decision}{outcome}, {ms:.1} ms{added}{left_out}{why}\n{changed}")
+}
+
+/// What a hook changed: a line for each change.
+fn changed(change: &Change) -> String {
+    let mut text = String::new();
+    for injected in &change.injected {
+        let (what, lasts) = (if injected.left_out { "left out" } else { "added" }, injected.lasts.name());
+        text += &format!("          {what} {lasts}: {}\n", quoted(&injected.text));
+    }
+    if let Some(edit) = &change.edit {
+        let what = edit.what.as_ref().map(|what| format!(" ({what})")).unwrap_or_default();
+        let side = |side: &Option<Text>| match side {
+            Some(text) => quoted(text),
+            None => "(not kept)".to_owned(),
+        };
+        let became = match (&edit.before, &edit.after) {
+            (None, Some(after)) if !edit.hidden => quoted(after),
+            (before, after) => format!("{} -> {}", side(before), side(after)),
+        };
+        text += &format!("          changed the {}{what}: {became}\n", edit.of.name());
+    }
+    text
 }

@@ -2,19 +2,20 @@
 
 use std::io::{self, IsTerminal};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use turnbuckle::access::Action;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::conversation::{ConversationsBuilder, SendError, TurnError, TurnHandle};
-use turnbuckle::event::EventKind;
+use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{ConversationState, Delivery, FeedEvent, FeedItem, LiveEvent, Subscription};
 use turnbuckle::hook::Point;
 use turnbuckle::projection::Pending;
 use turnbuckle::scope::PermissionMode;
 use turnbuckle::sent::{Stored, messages_shown};
 use turnbuckle::store::{Job, JobKind, Store as _};
-use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle::{ConversationId, Conversations, Outcome, Scope, TurnStatus};
 use turnbuckle_tools::GuardedNames;
 
 use super::hints::ResolveHints;
@@ -38,6 +39,10 @@ const REST: Duration = Duration::from_secs(2);
 /// For someone who may answer a call and not read its conversation.
 const NOT_SHOWN: &str = "note: you may answer this call, and [access] here does not let you read its conversation: what the turn \
                          does is not shown\n";
+
+/// For someone who did not wait for it.
+const SUMMARY_LEFT: &str = "a summary of the oldest turns was not waited for: it stays in the outbox, and who takes up the \
+                            conversation next makes it\n";
 
 /// How the person wants to see it.
 #[derive(Clone, Copy, Default)]
@@ -84,6 +89,8 @@ pub(crate) struct Watch {
     pub(crate) ended: bool,
     /// Whether a signal asked the program to leave: then no summary is waited for.
     is_leaving: bool,
+    /// Whether the turn was cancelled because stdout is closed.
+    is_unread: bool,
     guarded: GuardedNames,
 }
 
@@ -132,14 +139,9 @@ impl Watch {
             let log = &tail.snapshot.events;
             view.knows(log);
             // A conversation that is not there yet cannot be asked.
-            let cuts = match log.is_empty() {
-                true => Vec::new(),
-                false => conversations.cuts(&id, ready.scope.clone()).await.map_err(|error| refused(error, common))?,
-            };
-            if !cuts.is_empty() {
-                let summaries = conversations.summaries(&id, ready.scope.clone()).await;
-                let summaries = summaries.map_err(|error| refused(error, common))?;
-                view.has_messages(messages_shown(Stored { log, cuts: &cuts, summaries: &summaries }));
+            if let Some(oldest) = log.first() {
+                let shown = messages_of(&conversations, &id, (log, oldest.seq), &ready.scope).await;
+                view.has_messages(shown.map_err(|error| refused(error, common))?);
             }
         }
         let hints = ResolveHints::new(id.clone(), ready.store.is_durable(), common, &ready.scope);
@@ -159,6 +161,7 @@ impl Watch {
             hints,
             ended,
             is_leaving,
+            is_unread: false,
             guarded: ready.guarded.clone(),
         })
     }
@@ -205,7 +208,10 @@ impl Watch {
 
     /// The answer, and what went wrong.
     pub(crate) fn tell(&mut self, rest: &Result<TurnStatus, TurnError>) -> Exit {
-        let (exit, problems) = verdict::of(rest, &self.hints);
+        let (exit, mut problems) = verdict::of(rest, &self.hints);
+        if self.is_unread && matches!(rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled) {
+            problems = vec![verdict::unread(&self.hints)];
+        }
         if !self.is_shown() {
             self.output.err(verdict::unseen(rest) + "\n");
             return exit;
@@ -258,7 +264,6 @@ impl Watch {
         (self.resting, self.ended) = (false, false);
         let mut rest = pin!(handle.wait());
         let mut broken = pin!(self.output.broken());
-        let mut unread = false;
         loop {
             tokio::select! {
                 biased;
@@ -269,8 +274,8 @@ impl Watch {
                     }
                     self.cancel().await;
                 }
-                () = &mut broken, if !unread => {
-                    unread = true;
+                () = &mut broken, if !self.is_unread => {
+                    self.is_unread = true;
                     self.cancel().await;
                 }
                 told = next(&mut self.tail), if !self.lost => self.show(told.as_ref()),
@@ -340,9 +345,14 @@ impl Watch {
 
     async fn wait_for_summary(&mut self) {
         // A signal leaves it to the next process, also one that came while the turn ran.
-        if !self.is_leaving && self.has_summary_to_make().await {
-            let most = self.conversations.agent().summary_timeout();
-            self.wait_for_background(most).await;
+        if self.has_summary_to_make().await {
+            if !self.is_leaving {
+                let most = self.conversations.agent().summary_timeout();
+                self.wait_for_background(most).await;
+            }
+            if self.is_leaving {
+                self.output.err(SUMMARY_LEFT);
+            }
         }
         while let Some(told) = self.tail.as_mut().and_then(Subscription::try_next) {
             self.show(Some(&told));
@@ -396,7 +406,7 @@ impl Watch {
             // While a question is open, `run` is refused as busy.
             let asks = self.conversations.snapshot(&self.id, self.scope.clone()).await;
             let hint = match asks.is_ok_and(|snapshot| !snapshot.pending.is_empty()) {
-                true => format!("`turnbuckle chat -c {id}{options}` takes them up, and so does an answer"),
+                true => format!("{} takes them up, and so does an answer", self.hints.chat()),
                 false => format!("{} takes them up, and so does `turnbuckle chat`", self.hints.finish()),
             };
             self.output.problem(&Problem::warning(what).hint(hint));
@@ -407,6 +417,30 @@ impl Watch {
             self.output.problem(&Problem::warning(what).hint(hint));
         }
     }
+}
+
+/// How many messages contexts have. `log` is what viewers are given, from the event `oldest` on: contexts may show older ones.
+async fn messages_of(
+    conversations: &Conversations,
+    id: &ConversationId,
+    (log, oldest): (&[Arc<Event>], u64),
+    scope: &Scope,
+) -> Result<usize, SendError> {
+    let cuts = conversations.cuts(id, scope.clone()).await?;
+    let summaries = match cuts.iter().any(|cut| cut.summary.is_some()) {
+        true => conversations.summaries(id, scope.clone()).await?,
+        false => Vec::new(),
+    };
+    let first = cuts.last().map_or(1, |cut| cut.first);
+    let mut all = match oldest.saturating_sub(first) {
+        0 => Vec::new(),
+        missing => {
+            let most = usize::try_from(missing).unwrap_or(usize::MAX);
+            conversations.history(id, Some(oldest), most, scope).await?.items
+        }
+    };
+    all.extend(log.iter().cloned());
+    Ok(messages_shown(Stored { log: &all, cuts: &cuts, summaries: &summaries }))
 }
 
 /// What is told next; nothing ever, where nothing is shown.

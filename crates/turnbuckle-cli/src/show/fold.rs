@@ -154,7 +154,19 @@ impl Fold {
                 let text = format!("{}, {}", count(self.messages, "message"), count(self.tools, "tool"));
                 one("build", Tone::Dim, text)
             }
-            LiveEvent::Compacted { turns, results, calls, steps, left_out, before, after, messages, .. } => {
+            LiveEvent::Compacted {
+                first,
+                turns,
+                results,
+                calls,
+                steps,
+                left_out,
+                before,
+                after,
+                messages,
+                summary,
+                ..
+            } => {
                 self.messages = usize::try_from(*messages).unwrap_or(usize::MAX);
                 let is_of_this_turn = left_out.iter().all(|steps| steps.first() > self.ended);
                 let whose = if is_of_this_turn { " of this turn" } else { "" };
@@ -165,10 +177,13 @@ impl Fold {
                     let what: Vec<String> = what.into_iter().flatten().collect();
                     if what.is_empty() { String::new() } else { format!("{} {how}, ", what.join(" and ")) }
                 };
+                let summary = summary.map(|version| format!("summary {version} is shown, ")).unwrap_or_default();
+                let mut named = done(gone, "left out") + &done(smaller, "shortened") + &summary;
+                if named.is_empty() {
+                    named = format!("everything before event {first} left out, ");
+                }
                 let text = format!(
-                    "the context was too large: {}{}{before} tokens became {after}; {} {} left",
-                    done(gone, "left out"),
-                    done(smaller, "shortened"),
+                    "the context was too large: {named}{before} tokens became {after}; {} {} left",
                     count(self.messages, "message"),
                     if self.messages == 1 { "is" } else { "are" },
                 );
@@ -260,4 +275,39 @@ fn line(label: &'static str, tone: Tone, text: String) -> Shown {
 
 fn one(label: &'static str, tone: Tone, text: String) -> Vec<Shown> {
     vec![line(label, tone, text)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compacted(turns: u32, summary: Option<u32>) -> String {
+        let live = LiveEvent::Compacted {
+            made_at: 40,
+            first: 12,
+            turns,
+            results: 0,
+            calls: 0,
+            steps: 0,
+            left_out: Vec::new(),
+            before: 900,
+            after: 300,
+            messages: 7,
+            reducers: vec!["window".into()],
+            summary,
+        };
+        match Fold::new(0).live(&live).remove(0) {
+            Shown::Line(line) => line.text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_cut_names_the_summary_that_is_shown_and_always_what_went() {
+        let told =
+            |what: &str| format!("the context was too large: {what}, 900 tokens became 300; 7 messages are left");
+        assert_eq!(compacted(2, Some(3)), told("2 turns left out, summary 3 is shown"));
+        assert_eq!(compacted(0, Some(1)), told("summary 1 is shown"));
+        assert_eq!(compacted(0, None), told("everything before event 12 left out"));
+    }
 }

@@ -48,6 +48,22 @@ export async function serve(test, { replies, config = "", tokens = {}, files = {
   return server;
 }
 
+// A folder of its own with these files, and a home beside it; `run` runs the program there and gives what it printed.
+export function folderWith(files) {
+  const folder = mkdtempSync(join(tmpdir(), "turnbuckle-page-"));
+  const [project, home] = [join(folder, "project"), join(folder, "home")];
+  [project, home].forEach((path) => mkdirSync(path));
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(project, name), text);
+  const env = { PATH: process.env.PATH, HOME: home, LANG: "C.UTF-8" };
+  const run = (...args) => {
+    const ran = spawnSync(PROGRAM, args, { cwd: project, env, encoding: "utf8", maxBuffer: 1 << 28 });
+    if (ran.status !== 0) throw new Error(`${args.join(" ")} ended with ${ran.status}: ${ran.stderr}`);
+    return ran.stdout;
+  };
+  run("trust", "--folder", "--yes");
+  return { project, run, remove: () => rmSync(folder, { recursive: true, force: true }) };
+}
+
 class Server {
   constructor(project, env) {
     Object.assign(this, { project, env, port: 0, said: "" });

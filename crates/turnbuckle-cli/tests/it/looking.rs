@@ -2,6 +2,8 @@
 
 use std::io::{BufRead as _, BufReader};
 
+use serde_json::{Value, json};
+
 use crate::program::{Folder, Ran};
 
 const CONFIG: &str = r#"[store]
@@ -247,4 +249,48 @@ fn a_chat_in_which_nothing_was_said_is_not_listed() {
     folder.run(&["list", "--json"]).exits(0).prints("");
     folder.run_with_stdin(&["chat", "-c", "empty"], b"hello\n").exits(0);
     assert!(folder.run(&["list"]).exits(0).out.contains("hello"));
+}
+
+#[test]
+fn trace_and_why_tell_what_hooks_changed() {
+    let call = r#"{ "tool_calls": [{ "id": "c1", "name": "read_file", "arguments": { "path": "a.txt" } }] }"#;
+    let hook = |name: &str, on: &str, more: &str, answer: &str| {
+        format!("[[hooks]]\nuse = \"command\"\nname = \"{name}\"\non = \"{on}\"\n{more}run = '''echo '{answer}''''\n")
+    };
+    let config = hook("rewriter", "before_agent", "", r#"{"prompt": "read it\nnow", "context": "Be brief."}"#)
+        + &hook("adder", "after_tool", "", r#"{"context": "mind the gap"}"#)
+        + &hook("hider", "before_agent", "hides_changes = true\n", r#"{"prompt": "read"}"#);
+    let folder = Folder::with_config(&format!(r#"{call}, {{ "text": "done" }}"#), &config);
+    folder.file("a.txt", "contents");
+    folder.run(&["run", "-c", "w", "please read it"]).exits(0);
+    let trace = folder.run(&["trace", "w"]).exits(0).out;
+    for line in [
+        "          added for this turn: \"Be brief.\"\n",
+        "          changed the message: (not kept) -> (not kept)\n",
+        "          changed the message: (not kept) -> \"read\"\n",
+        "          changed the result: \"contents",
+        "mind the gap",
+    ] {
+        assert!(trace.contains(line), "{line:?} is not in:\n{trace}");
+    }
+    assert!(!trace.contains("please read it"), "a hook hides it: {trace}");
+    let one = folder.run(&["trace", "w", "--json"]).exits(0).events().remove(0);
+    let changes: Vec<&Value> = one["hooks"].as_array().unwrap().iter().map(|hook| &hook["change"]).collect();
+    assert_eq!(changes[0]["injected"], json!([{ "text": "Be brief.", "for": "this_turn" }]));
+    assert_eq!(changes[2]["edit"]["of"], "result");
+    let why = folder.run(&["why", "w"]).exits(0).out;
+    assert!(why.contains("    hook    rewriter added ") && why.contains("            \"Be brief.\"\n"), "{why}");
+    let calls = folder.run(&["why", "w", "--json"]).exits(0).events();
+    assert_eq!(calls[0]["injected"][0]["texts"], json!(["Be brief."]));
+}
+
+#[test]
+fn no_record_has_the_value_of_a_providers_key() {
+    let config = "[[hooks]]\nuse = \"command\"\non = \"before_agent\"\nrun = '''echo '{\"context\": \"it is hunter2hunter2, not AKIAABCDEFGHIJKLMNOP\"}''''\n";
+    let folder = Folder::with_config(r#"{ "text": "done" }"#, config);
+    let ran = folder.command(&["run", "-c", "w", "hi"]).env("OPENAI_API_KEY", "hunter2hunter2").output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    let one = folder.run(&["trace", "w", "--json"]).exits(0).events().remove(0);
+    let text = one["hooks"][0]["change"]["injected"][0]["text"].as_str().unwrap();
+    assert_eq!(text, "it is [redacted: OPENAI_API_KEY], not [redacted: key]");
 }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::{Folder, Ran};
 
@@ -137,4 +137,33 @@ fn a_sub_agent_has_a_model_options_tools_hooks_and_limits_of_its_own() {
     assert!(folder.path().join("seen").exists(), "its own hook ran");
     let check = run(&folder, &base, &["check"]).exits(0);
     assert!(check.out.contains("approve   none; in sub-agents, too: write_file\n"), "{}", check.out);
+}
+
+#[test]
+fn an_audited_request_has_the_options_that_were_sent_and_says_which_tools_were_withheld() {
+    let (base, bodies) = server();
+    let folder = Folder::new();
+    let model = format!("openai@{base}/v1:m");
+    folder.file(
+        "turnbuckle.toml",
+        &format!(
+            "[agent]\nmodel = \"{model}\"\ntemperature = 0.25\nmax_output_tokens = 333\n[limits]\nmax_model_calls = 1\n\
+             on_budget = \"answer\"\n[store]\naudit = true\n"
+        ),
+    );
+    run(&folder, &base, &["run", "-c", "m", "hi"]).exits(5);
+    let sent = bodies.recv().unwrap();
+    assert_eq!((&sent["temperature"], &sent["max_tokens"], &sent["tools"]), (&json!(0.25), &json!(333), &Value::Null));
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    let turn = why.lines().next().unwrap().split([' ', ',']).nth(1).unwrap().to_owned();
+    let shown = folder.run(&["show", "m", "--context", &turn]).exits(0);
+    let shown = shown.says("as it was sent").says("its tools were withheld");
+    let body: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(body["tools"], json!([]));
+    assert!(body["withheld_tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "read_file"), "{body}");
+    let rest: Value = sent.as_object().unwrap().clone().into_iter().filter(|(name, _)| name != "messages").collect();
+    assert_eq!(body["fields"], rest);
+    // The tools were not sent, so no text of them was.
+    let found = folder.run(&["why", "m", "--find", "read_file"]).exits(0).out;
+    assert!(!found.contains("sent in"), "{found}");
 }

@@ -178,6 +178,7 @@ fn a_signal_leaves_a_summary_that_is_being_made_to_the_next_process() {
     send(&child, "-TERM");
     lines.read_to_string(&mut err).unwrap();
     child.wait().unwrap();
+    assert!(err.contains("it stays in the outbox"), "{err}");
     assert!(!folder.run(&["trace", "m"]).exits(0).out.contains("summary   1 of"));
     notes(0);
     folder.run(&[&run[..], &["and on"]].concat()).exits(0).prints("ok\n");

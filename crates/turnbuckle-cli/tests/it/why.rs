@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::program::Folder;
 
@@ -128,7 +128,7 @@ fn the_page_loads_nothing_runs_nothing_and_shows_hostile_text_as_text() {
     for _ in 0..3 {
         folder.run_with_stdin(&run, hostile.as_bytes()).exits(0);
     }
-    folder.run(&["why", "m", "--html", "window.html"]).exits(0);
+    folder.run(&["why", "m", "--html", "window.html"]).exits(0).says("the page is in window.html");
     let path = folder.path().join("window.html");
     let page = std::fs::read_to_string(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -239,39 +239,81 @@ fn examples() -> Vec<(String, Vec<String>)> {
     named.collect()
 }
 
+/// Three turns with calls of tools, with these hooks: what broke the cache, but for what left with its turn. `None` if `check`
+/// refuses the configuration.
+fn breaks_with(config: &str) -> Option<Vec<String>> {
+    let folder = Folder::new();
+    folder.file("AGENTS.md", "Be brief.");
+    let hooks: serde_json::Map<String, Value> = ["SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolBatch"]
+        .into_iter()
+        .map(|event| {
+            let said =
+                json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": "mind the pond" } });
+            (event.to_owned(), json!([{ "hooks": [{ "type": "command", "command": format!("echo '{said}'") }] }]))
+        })
+        .collect();
+    folder.file(".claude/settings.json", &json!({ "hooks": hooks }).to_string());
+    folder.file(
+        "ok.json",
+        r#"{ "on_exhausted": "repeat", "replies": [
+            { "tool_calls": [ { "id": "c1", "name": "list_files", "arguments": {} } ] }, { "text": "one" },
+            { "tool_calls": [ { "id": "c2", "name": "list_files", "arguments": {} } ] }, { "text": "two" }, { "text": "three" } ] }"#,
+    );
+    folder.file("turnbuckle.toml", config);
+    if folder.run(&["check"]).code != 0 {
+        return None;
+    }
+    let run = ["run", "-c", "m", "--model", "script:ok.json", "--bare"];
+    (0..3).for_each(|_| drop(folder.run_with_stdin(&run, b"look around")));
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    let is_fine = |line: &&str| line.contains("left with that turn") || line.contains("halted or rejected");
+    let broke = why.lines().filter(|line| line.contains("cache   broke") && !is_fine(line));
+    Some(broke.map(str::to_owned).collect())
+}
+
 /// `trim` does; `check` says so.
 #[test]
 fn no_other_ready_made_hook_breaks_the_cache() {
-    // Those that start programs, ask services or need keys.
-    let skipped =
-        ["trim", "command", "worker", "http", "claude", "lint", "notify", "telemetry", "persist", "memory", "fallback"];
-    let mut tried = Vec::new();
+    // Those that need a service or a program beside them, and one that asks another model. docs/context.md names them.
+    let skipped = ["trim", "worker", "http", "notify", "telemetry", "fallback"];
+    let (mut tried, mut refused): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for (config, names) in examples() {
         if names.iter().any(|name| skipped.contains(&name.as_str()) || tried.contains(name)) {
             continue;
         }
-        let folder = Folder::new();
-        folder.file("AGENTS.md", "Be brief.");
-        folder.file(
-            "ok.json",
-            r#"{ "on_exhausted": "repeat", "replies": [
-                { "tool_calls": [ { "id": "c1", "name": "list_files", "arguments": {} } ] }, { "text": "one" },
-                { "tool_calls": [ { "id": "c2", "name": "list_files", "arguments": {} } ] }, { "text": "two" }, { "text": "three" } ] }"#,
-        );
-        folder.file("turnbuckle.toml", &config);
-        if folder.run(&["check"]).code != 0 {
+        match breaks_with(&config) {
+            Some(broke) => {
+                assert!(broke.is_empty(), "{names:?}: {broke:#?}");
+                tried.extend(names);
+            }
             // An example may name a model or a file of its reader.
-            continue;
+            None => refused.extend(names),
         }
-        let run = ["run", "-c", "m", "--model", "script:ok.json", "--bare"];
-        let ran: Vec<i32> = (0..3).map(|_| folder.run_with_stdin(&run, b"look around").code).collect();
-        let why = folder.run(&["why", "m"]).exits(0).out;
-        let broke: Vec<&str> = why.lines().filter(|line| line.contains("cache   broke")).collect();
-        let is_fine = |line: &&str| line.contains("left with that turn") || line.contains("halted or rejected");
-        assert!(broke.iter().all(is_fine), "{names:?} (exit codes {ran:?}): {broke:#?}");
-        tried.extend(names);
     }
+    refused.retain(|name| !tried.contains(name));
+    refused.sort_unstable();
+    refused.dedup();
     assert!(tried.len() >= 12, "{tried:?}");
+    assert_eq!(refused, [] as [&str; 0], "docs/context.md names those that are not tried");
+    let others = ["claude", "command", "lint", "persist", "remember", "recall"];
+    assert!(others.iter().all(|name| tried.iter().any(|one| one == name)), "{tried:?}");
+}
+
+#[test]
+fn commands_that_add_text_at_each_point_do_not_break_the_cache() {
+    let hook = |on: &str, run: &str| {
+        format!("[[hooks]]\nuse = \"command\"\nname = \"{on}\"\non = \"{on}\"\nrun = {}\n", json!(run))
+    };
+    let context = r#"echo '{"context": "mind the pond"}'"#;
+    let config = [
+        hook("before_agent", context),
+        hook("before_tool", "exit 0"),
+        hook("after_tool", context),
+        hook("after_model", "exit 0"),
+        hook("stop", "test -e once || { touch once; echo look again >&2; exit 2; }"),
+        hook("ended", "exit 0"),
+    ];
+    assert_eq!(breaks_with(&config.concat()), Some(Vec::new()));
 }
 
 #[test]

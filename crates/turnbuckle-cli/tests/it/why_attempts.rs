@@ -185,3 +185,73 @@ fn the_server_of_a_summary_model_is_asked_how_many_tokens_it_takes_and_check_ask
     folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], b"hello").exits(0);
     assert_eq!(seen.try_recv().unwrap(), "GET /v1/models HTTP/1.1");
 }
+
+#[test]
+fn servers_of_fallback_models_and_of_sub_agents_are_asked_how_many_tokens_they_take() {
+    let down = r#"{ "replies": [ { "error": { "status": 503, "message": "down" } } ] }"#;
+    let (hook, agent) =
+        ("[[hooks]]\nuse = \"fallback\"\nmodels = [\"MODEL\"]\n", "[[agents]]\nname = \"scout\"\nmodel = \"MODEL\"\n");
+    // What is left of so small a window is less than hooks may inject, unless that is set.
+    let limits = "[agents.limits]\ninjection_reserve = 100\n";
+    for (section, limits, exit) in [(hook, "", 1), (agent, limits, 0), (agent, "", 2)] {
+        let (address, seen) = narrow_server();
+        let folder = Folder::new();
+        folder.file("s.json", if exit == 1 { down } else { OK });
+        let section = section.replace("MODEL", &format!("openai@http://{address}/v1:m"));
+        folder.users_file(&format!("[agent]\ndefault_retry = false\n{section}{limits}"));
+        folder.run(&["check", "--model", "script:s.json"]);
+        assert!(seen.try_recv().is_err(), "check connects to nothing");
+        let message = "some words of prose ".repeat(900);
+        let run = ["run", "-c", "m", "--model", "script:s.json"];
+        let ran = folder.run_with_stdin(&run, message.as_bytes()).exits(exit);
+        if exit == 2 {
+            ran.says("turnbuckle.toml:5: injection_reserve (4000) must be smaller than context_tokens (1536)");
+        }
+        let asked: Vec<String> = seen.try_iter().collect();
+        assert_eq!(asked, ["GET /v1/models HTTP/1.1"], "what it cannot take is not sent: {section}");
+    }
+}
+
+#[test]
+fn of_calls_that_were_removed_from_an_audit_it_is_not_said_that_the_audit_is_off() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    folder.file("turnbuckle.toml", "[store]\naudit = true\naudit_rows = 1\n");
+    for message in [b"one", b"two"] {
+        folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], message).exits(0);
+    }
+    let turn = turns(&folder).remove(0);
+    let shown = folder.run(&["show", "m", "--context", &turn]).exits(0).says("rebuilt from the log");
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    for text in [&shown.err, &why] {
+        assert!(
+            text.contains("or were removed to keep it within") && !text.contains("records them from then on"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_line_about_the_budget_is_counted_where_the_audit_has_it() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    folder.file("turnbuckle.toml", "[store]\naudit = true\n[limits]\nmax_tokens = 90000\nshow_budget = true\n");
+    let run = ["run", "-c", "m", "--model", "script:ok.json"];
+    for message in [b"one", b"two"] {
+        folder.run_with_stdin(&run, message).exits(0);
+    }
+    let turns = turns(&folder);
+    for (turn, call) in turns.iter().zip(folder.run(&["why", "m", "--json"]).exits(0).events()) {
+        let sent: Value = serde_json::from_str(&folder.run(&["show", "m", "--context", turn]).exits(0).out).unwrap();
+        assert_eq!(call["messages"].as_u64(), sent["messages"].as_array().map(|sent| sent.len() as u64), "{call}");
+    }
+}
+
+#[test]
+fn sizes_that_are_not_corrected_are_said_to_be_estimates() {
+    let folder = Folder::new();
+    folder.file("ok.json", OK);
+    folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], b"hello").exits(0);
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    assert!(why.contains("sizes: those of calls before the first cut are estimates without the correction"), "{why}");
+}

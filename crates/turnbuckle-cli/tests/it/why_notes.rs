@@ -89,3 +89,29 @@ fn run_counts_the_messages_that_are_left_after_a_cut_by_an_earlier_process() {
     }
     assert!(after_a_cut > 2, "{calls:?}");
 }
+
+#[test]
+fn run_counts_messages_that_its_viewers_are_not_given_because_estimates_were_too_high() {
+    let folder = Folder::new();
+    folder.file("turnbuckle.toml", "[limits]\ncontext_tokens = 6000\ninjection_reserve = 100\n");
+    let usage = json!({"input": 400, "output": 5});
+    let call = |n: usize| json!({"usage": usage, "tool_calls": [{"id": format!("c{n}"), "name": "list_files", "arguments": {}}]});
+    script(&folder, (0..24).flat_map(|n| [call(n), json!({"text": "ok", "usage": usage})]).collect());
+    let run = ["run", "-c", "m", "--model", "script:s.json"];
+    let message = "some words of prose ".repeat(60);
+    let told: Vec<String> = (0..24).map(|_| folder.run_with_stdin(&run, message.as_bytes()).exits(0).err).collect();
+    let calls = folder.run(&["why", "m", "--json"]).exits(0).events();
+    let built: Vec<&str> = told
+        .iter()
+        .flat_map(|told| told.lines())
+        .filter_map(|line| line.trim_start().strip_prefix("build     "))
+        .collect();
+    assert_eq!(built.len(), calls.len());
+    let mut after_a_cut = 0;
+    for (call, built) in calls.iter().zip(built).filter(|(call, _)| call["cuts"].as_array().unwrap().is_empty()) {
+        let words = if call["messages"] == 1 { "message" } else { "messages" };
+        assert!(built.starts_with(&format!("{} {words},", call["messages"])), "{built}: {call}");
+        after_a_cut += usize::from(call["last_cut"].is_object());
+    }
+    assert!(after_a_cut > 2, "{after_a_cut}");
+}

@@ -10,7 +10,7 @@ use turnbuckle::model::{ModelError, Request};
 use super::schema::narrowed;
 use super::{Anthropic, ObjectBy, WIRE};
 use crate::arguments;
-use crate::wire::written;
+use crate::wire::{fields, written};
 
 /// The name of the tool whose arguments are the object.
 pub(super) const OBJECT_TOOL: &str = "reply_with_object";
@@ -112,9 +112,18 @@ struct Known<'a> {
 impl PendingReply<'_> {
     /// Serializes the request. `so_far` is the content of a reply that was paused.
     pub(super) fn body(&self, so_far: &[Part]) -> Result<Vec<u8>, ModelError> {
-        let (model, request) = (self.model, self.request);
-        let mut messages = Messages::of(request);
+        let mut messages = Messages::of(self.request);
         messages.parts("assistant", so_far);
+        written(&self.with(messages), &self.model.options)
+    }
+
+    /// The body without messages and system prompt.
+    pub(super) fn fields(&self) -> Result<Value, ModelError> {
+        fields(&self.with(Messages::default()), &self.model.options)
+    }
+
+    fn with<'a>(&'a self, messages: Messages<'a>) -> Body<'a> {
+        let (model, request) = (self.model, self.request);
         let mut system = Vec::new();
         if !request.system.trim().is_empty() {
             system.push(Block::text(&request.system));
@@ -149,10 +158,10 @@ impl PendingReply<'_> {
             }
             None => {}
         }
-        if let Some(effort) = model.wire.effort {
+        if let Some(effort) = model.effort {
             output_config.get_or_insert_with(|| json!({}))["effort"] = effort.name().into();
         }
-        let body = Body {
+        Body {
             model: &model.model,
             max_tokens: model.token_limit(),
             stream: true,
@@ -162,8 +171,7 @@ impl PendingReply<'_> {
             tool_choice,
             output_config,
             thinking: model.wire.binds_thinking.then(tolerant_thinking),
-        };
-        written(&body, &model.options)
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use turnbuckle::tool::Definition;
 
 use super::{OpenAi, WIRE};
 use crate::arguments;
-use crate::wire::written;
+use crate::wire::{fields, written};
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -35,6 +35,15 @@ struct Body<'a> {
 
 /// Serializes a request.
 pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelError> {
+    written(&with(model, request, Messages::of(model, request)), &model.options)
+}
+
+/// The body without messages.
+pub(super) fn fields_of(model: &OpenAi, request: &Request) -> Result<Value, ModelError> {
+    fields(&with(model, request, Messages::default()), &model.options)
+}
+
+fn with<'a>(model: &'a OpenAi, request: &Request, messages: Messages) -> Body<'a> {
     let tool = |tool: &Definition| {
         let (name, description, parameters) = (&tool.name, &tool.description, &*tool.parameters);
         json!({ "type": "function",
@@ -46,9 +55,9 @@ pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelErro
     let tools: Vec<Value> = request.tools().iter().chain(withheld).map(tool).collect();
     // Servers other than OpenAI's know only the older name of the limit.
     let (original, copy) = if model.wire.is_original { (model.max_tokens, None) } else { (None, model.max_tokens) };
-    let body = Body {
+    Body {
         model: &model.model,
-        messages: Messages::of(model, request).messages,
+        messages: messages.messages,
         stream: true,
         stream_options: json!({ "include_usage": true }),
         reasoning_effort: (model.wire.tools_or_reasoning && !tools.is_empty()).then_some("none"),
@@ -57,8 +66,7 @@ pub(super) fn of(model: &OpenAi, request: &Request) -> Result<Vec<u8>, ModelErro
         response_format: request.schema.as_ref().map(|schema| format(schema)),
         max_tokens: copy,
         max_completion_tokens: original,
-    };
-    written(&body, &model.options)
+    }
 }
 
 fn format(schema: &Value) -> Value {

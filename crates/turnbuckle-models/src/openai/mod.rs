@@ -9,6 +9,7 @@ pub(crate) mod ollama;
 mod reply;
 
 use reqwest::header::AUTHORIZATION;
+use serde_json::Value;
 use turnbuckle::Reply;
 use turnbuckle::message::Text;
 use turnbuckle::model::{ModelError, Request, Sink};
@@ -85,7 +86,12 @@ impl Wire for ChatCompletions {
         Ok(folding.reply())
     }
 
-    fn with_options(client: OpenAi, options: &ModelOptions) -> OpenAi {
+    fn fields(client: &OpenAi, request: &Request) -> Result<Value, ModelError> {
+        body::fields_of(client, request)
+    }
+
+    fn with_options(mut client: OpenAi, options: &ModelOptions) -> OpenAi {
+        client.effort = options.effort;
         let stop = (!options.stop.is_empty()).then(|| options.stop.clone());
         client
             .option_if("temperature", options.temperature)

@@ -318,3 +318,89 @@ fn the_page_needs_less_than_a_hundred_kilobytes_and_runs_nothing_inline() {
     }
     assert!(!page::CONTENT_SECURITY_POLICY.contains("unsafe"));
 }
+
+/// The part of the page that has the record with this number.
+fn of_record(page: &str, number: usize) -> String {
+    let (_, rest) = page.split_once(&format!("id=\"r-{number}\"")).unwrap();
+    let end = rest.find("id=\"r-").unwrap_or(rest.len());
+    rest[..end].split("</section>").next().unwrap().to_owned()
+}
+
+fn changed(point: Point, decision: Decision, change: serde_json::Value) -> Record {
+    let mut record = Record::new(point, "rewriter".into(), decision, Duration::from_millis(1));
+    record.change = serde_json::from_value(change).unwrap();
+    record
+}
+
+#[test]
+fn a_click_on_a_hook_shows_what_it_added_and_what_it_changed() {
+    let edit = |of: &str, before: &str, after: &str| json!({"edit": {"of": of, "before": before, "after": after}});
+    let arguments = edit("arguments", r#"{"path":"a.txt"}"#, r#"{"path":"b.txt"}"#);
+    let records = [
+        changed(
+            Point::BeforeAgent,
+            Decision::Continue,
+            json!({"injected": [{"text": "Be kind.", "for": "this_turn"}, {"text": "Be brief.", "for": "this_call", "left_out": true}],
+                "edit": {"of": "message", "before": "hello", "after": "good day"}}),
+        ),
+        changed(Point::AfterTool, Decision::Modify, edit("result", "one\ntwo", "one\ntwo\nand a hint")),
+        changed(Point::BeforeTool, Decision::Rewrite, arguments.clone()),
+        changed(Point::BeforeTool, Decision::Approve, arguments.clone()),
+        changed(Point::BeforeTool, Decision::Ask, arguments),
+        changed(Point::BeforeTool, Decision::Answer, json!({"edit": {"of": "result", "after": "fourty-two"}})),
+        changed(Point::AfterModel, Decision::Modify, edit("reply", "It is four.", "It is five.")),
+        changed(Point::AfterModel, Decision::Modify, json!({"edit": {"of": "reply", "hidden": true}})),
+        changed(
+            Point::BeforeModel,
+            Decision::Continue,
+            json!({"edit": {"of": "context", "what": "1 added to 1 messages", "after": "user: a word"}}),
+        ),
+        changed(Point::AfterAgent, Decision::Continue, edit("turn_result", "four", "4")),
+    ];
+    let page = turn_page(&[], &records);
+    let expected: [&[&str]; 10] = [
+        &[
+            "It added for this turn",
+            "Be kind.",
+            "There was no room",
+            "Be brief.",
+            "changed the message",
+            "hello",
+            "good day",
+        ],
+        &["<code> one\n two\n<span class=\"t-added\">+and a hint</span>"],
+        &["a.txt", "b.txt"],
+        &["a.txt", "b.txt"],
+        &["a.txt", "b.txt"],
+        &["It gave", "fourty-two"],
+        &["It is four.", "It is five."],
+        &["Not all of it is kept"],
+        &["changed the context of this call: 1 added to 1 messages", "user: a word"],
+        &["changed the result of the turn", "four", ">4<"],
+    ];
+    for (number, parts) in expected.iter().enumerate() {
+        assert!(page.contains(&format!("<details class=\"fold record\" id=\"r-{number}\"")), "{number}: {page}");
+        let record = of_record(&page, number);
+        parts.iter().for_each(|part| assert!(record.contains(part), "{number}, {part}: {record}"));
+    }
+}
+
+#[test]
+fn what_hooks_changed_cannot_run_or_load_anything() {
+    let evil = "<script>alert(1)</script><img src=x onerror=alert(2)> [x](javascript:alert(3)) ![y](https://evil.example/p.png)\u{202e}\"'>\nx";
+    for of in ["message", "context", "reply", "arguments", "result", "turn_result"] {
+        let arguments =
+            json!({"path": evil, (evil): [evil], "patch": evil, "old": evil, "new": "x", "edits": [{"old": evil}]})
+                .to_string();
+        let text = if of == "arguments" { &arguments } else { evil };
+        let change = json!({"injected": [{"text": evil, "for": "this_turn"}],
+            "edit": {"of": of, "what": evil, "before": text, "after": format!("{text}\nmore")}});
+        let page = turn_page(&[], &[changed(Point::BeforeTool, Decision::Rewrite, change)]);
+        let record = of_record(&page, 0);
+        assert!(record.contains("&lt;script&gt;"), "{of}: {record}");
+        for bad in ["<script", "<img", "onerror=alert(2)>", "href=\"javascript", "src=\"https://evil", "<a "] {
+            assert!(!record.contains(bad), "{of}, {bad}: {record}");
+        }
+        assert!(!record.contains('\u{202e}'), "a mark that turns the text around: {of}: {record}");
+    }
+}

@@ -116,6 +116,8 @@ async fn fill(store: &SqliteStore, conversations: u64, steps: u64) {
         let scratch = scratch(text(number, numbers.one_of(&[20, 700, 2500, 6000])));
         let (turn, mut record) = ("t1".into(), record("lint"));
         record.reason = Some(text(number, size / 2).into());
+        let added = serde_json::json!({"injected": [{"text": text(number, size), "for": "this_turn"}]});
+        record.change = serde_json::from_value(added).unwrap();
         let take: Vec<ItemId> = claim.inbox.into_iter().map(|item| item.id).collect();
         let batch = Batch {
             events: if step % 3 == 0 { &events } else { &[] },

@@ -24,14 +24,14 @@ pub(crate) struct Overflow {
     pub(crate) reserve: u64,
 }
 
-/// Leaves candidates out until the rest fits beside `other` tokens, lowest priority first. Returns what each lost
-/// candidate's hook lost; nothing is cut silently. If that is not enough, the hook that crossed the line overflows.
+/// Leaves candidates out until the rest fits beside `other` tokens, lowest priority first. Returns what was
+/// lost; nothing is cut silently. If that is not enough, the hook that crossed the line overflows.
 pub(crate) fn fit(
     candidates: &mut Vec<Candidate>,
     other: u64,
     reserve: u64,
     crossing: &Text,
-) -> Result<Vec<(Text, u32)>, Overflow> {
+) -> Result<Vec<Injection>, Overflow> {
     let mut shed = Vec::new();
     let mut size = other + total(candidates);
     while size > reserve {
@@ -45,7 +45,7 @@ pub(crate) fn fit(
         };
         let lost = candidates.remove(index).injection;
         size -= u64::from(lost.tokens);
-        shed.push((lost.hook, lost.tokens));
+        shed.push(lost);
     }
     Ok(shed)
 }

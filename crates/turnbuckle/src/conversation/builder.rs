@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::conversations::Conversations;
+use super::loaded::Resting;
 use super::runtime::{Runtime, ScopeSource, TakenUp, TellTakenUp};
 use crate::access::{Access, OwnerOnly};
 use crate::agent::Agent;
-use crate::audit::AuditOptions;
+use crate::audit::{AuditOptions, AuditRedaction};
 use crate::clock::{Clock, SystemClock};
 use crate::id::{Ids, SystemIds};
 use crate::message::Text;
@@ -36,6 +37,7 @@ pub struct ConversationsBuilder {
     retain: Option<Duration>,
     on_taken_up: Option<Arc<TellTakenUp>>,
     audit: Option<AuditOptions>,
+    redact_records: Option<Arc<AuditRedaction>>,
 }
 
 impl ConversationsBuilder {
@@ -57,6 +59,7 @@ impl ConversationsBuilder {
             retain: None,
             on_taken_up: None,
             audit: None,
+            redact_records: None,
         }
     }
 
@@ -146,6 +149,13 @@ impl ConversationsBuilder {
         self
     }
 
+    /// Takes secrets out of the texts that records have of what hooks [changed](crate::hook::Change); `None` for a text that has none.
+    /// Default: as in the audit, if there is one. What hooks take out of what is stored is not in records either way.
+    pub fn redact_records(mut self, redact: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.redact_records = Some(Arc::new(redact));
+        self
+    }
+
     /// Told of each open turn that [`Conversations::recover_due`] takes up, before it goes on: another process began it and left
     /// it, or someone answered what it waited for. It must return quickly. Default: nobody is told.
     pub fn on_taken_up(mut self, tell: impl Fn(&TakenUp) + Send + Sync + 'static) -> Self {
@@ -168,6 +178,7 @@ impl ConversationsBuilder {
             on_changed_agent: self.on_changed_agent,
             other_agents: self.other_agents,
             calibrations: Calibrations::default(),
+            redact_records: self.redact_records.or_else(|| Some(self.audit.as_ref()?.redact.clone())),
             audit: self.audit.map(Arc::new),
         };
         let runtime = Runtime {
@@ -177,6 +188,7 @@ impl ConversationsBuilder {
             scope_source: self.scope_source.unwrap_or_else(|| Arc::new(|actor| Scope::of(actor.clone()))),
             max_idle: self.max_idle,
             skip_evictions: AtomicUsize::new(0),
+            resting: Resting::default(),
             conversations: Mutex::default(),
             due_from: Mutex::default(),
             side_stores: self.side_stores,

@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use super::error::SendError;
+use crate::change::InjectionSpan;
 use crate::hook::call::HookCaller;
 use crate::hook::{Lifecycle, OnConversationContext, Point};
-use crate::turn::{JobResults, TurnContext, cost_of};
+use crate::turn::{JobResults, TurnContext, cost_of, note_injected};
 
 /// Calls the hooks. What they inject is for the turn that may follow. The second value names a hook that failed and
 /// whose failure blocks; hooks behind it are not called.
@@ -22,6 +23,9 @@ pub(super) async fn call_close_hooks(ctx: &Arc<TurnContext>) -> (JobResults, Res
         run.tokens = cost_of(&view.injected);
         match caller.record(&entry.name, run, &mut results.records) {
             Ok(()) => {
+                for content in &view.injected {
+                    note_injected(ctx, &mut results.records, &entry.name, content, InjectionSpan::NextTurn);
+                }
                 results.notes.extend(view.injected.into_iter().map(|content| (entry.name.clone(), content)));
             }
             Err(failure) if entry.ignores(Point::OnConversation, &failure) => {}

@@ -33,7 +33,7 @@ pub struct Settings {
     pub main_agent_only: bool,
     /// What it injects joins the log and is rendered in its place ever after.
     pub durable: bool,
-    /// With this set, an injection that finds no room is left out with a receipt instead of failing the turn.
+    /// With this set, an injection that finds no room is left out, which its record says, instead of failing the turn.
     pub max_tokens: Option<u32>,
     /// Of injections that may be left out, the lowest goes first.
     pub priority: i32,
@@ -46,6 +46,10 @@ pub struct Settings {
     pub reminders: Vec<u8>,
     /// Whether [`redact_arguments`](Hook::redact_arguments) is asked for the form of arguments that the log has.
     pub redacts_arguments: bool,
+    /// What it takes out must not be stored: its record says that it changed something and not what was there before, and nobody
+    /// else's record has it either, as far as [`redact_text`](Hook::redact_text) finds it. Records of what was changed can be read by
+    /// everybody who may read the conversation.
+    pub hides_changes: bool,
     /// A refused stop in the same words as the last one is fed back as well, until `max_stop_refusals`. Without this it is taken
     /// for no progress, and overruled.
     pub repeats_refusals: bool,
@@ -67,6 +71,7 @@ impl Default for Settings {
             logged: Vec::new(),
             reminders: Vec::new(),
             redacts_arguments: false,
+            hides_changes: false,
             repeats_refusals: false,
             only: None,
         }
@@ -74,7 +79,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// By stable names, for a digest.
+    /// By stable names, for a digest. What only records have is not in it: a turn is not another for that.
     pub(crate) fn stable(&self) -> serde_json::Value {
         serde_json::json!({
             "on_failure": self.on_failure.map(|policy| policy == OnFailure::Block),
@@ -152,7 +157,7 @@ impl HookEntry {
     }
 
     /// What `use` says of it, if a configuration made it.
-    pub(crate) fn configured_use(&self) -> Option<&Text> {
+    pub fn configured_use(&self) -> Option<&Text> {
         self.configured.as_ref().map(|configured| &configured.0)
     }
 
@@ -171,6 +176,24 @@ impl HookEntry {
         match point {
             Point::Stream => OnFailure::Block,
             _ => self.settings.on_failure.unwrap_or(point.default_on_failure()),
+        }
+    }
+
+    /// The same in words, for people: what becomes of the turn or the call when this hook fails at `point`.
+    pub fn failure_in_words(&self, point: Point) -> &'static str {
+        match (self.failure_policy(point), point) {
+            (_, Point::Background | Point::OnLogged) => "it is tried again, then parked",
+            (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
+            (OnFailure::Ignore, Point::BeforeCompaction) => "ignored: the summary is made without it",
+            (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
+            (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {
+                "the call ends with an error result"
+            }
+            (OnFailure::Block, Point::BeforeCompaction) => {
+                "no summary is made now; after three times none of these turns"
+            }
+            (OnFailure::Block, Point::OnEnded) => "it is told, and no more: the turn is over",
+            (OnFailure::Block, _) => "the turn ends failed",
         }
     }
 
@@ -271,7 +294,7 @@ pub trait HookExt: Into<HookEntry> {
     fn durable(self) -> HookEntry {
         self.into().with(|settings| settings.durable = true)
     }
-    /// Left out with a receipt, lowest priority first, when there is no room for at most so many tokens.
+    /// Left out, which its record says, lowest priority first, when there is no room for at most so many tokens.
     fn sheddable(self, max_tokens: u32, priority: i32) -> HookEntry {
         self.into().with(|settings| {
             settings.max_tokens = Some(max_tokens);
@@ -301,6 +324,10 @@ pub trait HookExt: Into<HookEntry> {
     /// Holds the stream until every guard has accepted.
     fn release_on_accept(self) -> HookEntry {
         self.into().with(|settings| settings.release = Release::OnAccept)
+    }
+    /// What it takes out is not in records of what hooks changed.
+    fn hides_changes(self) -> HookEntry {
+        self.into().with(|settings| settings.hides_changes = true)
     }
     /// Which log events `on_logged` is given, by their `type` in JSON.
     fn for_logged<T: Into<Text>>(self, types: impl IntoIterator<Item = T>) -> HookEntry {

@@ -81,6 +81,7 @@ macro_rules! define_dyn_hook {
             fn points(&self) -> Points;
             fn side_store(&self) -> Option<Arc<dyn SideStore>>;
             fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError>;
+            fn redact_text(&self, text: &str) -> Result<Option<String>, BoxError>;
             $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision>;)?)+
             /// With all that goes around it: see [`wrapped`].
             fn wrap_model_call<'a>(
@@ -111,6 +112,9 @@ macro_rules! define_dyn_hook {
             }
             fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {
                 Hook::redact_arguments(self, arguments)
+            }
+            fn redact_text(&self, text: &str) -> Result<Option<String>, BoxError> {
+                Hook::redact_text(self, text)
             }
             $($(fn $method<'a>(&'a self, $($arg: arg!('a $kind $Type)),+) -> HookFuture<'a, $Decision> {
                 HookFuture::from_or_box(async move { Hook::$method(self, $($arg),+).await })
@@ -196,6 +200,9 @@ macro_rules! define_shared_hook {
             }
             fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {
                 (**self).redact_arguments(arguments)
+            }
+            fn redact_text(&self, text: &str) -> Result<Option<String>, BoxError> {
+                (**self).redact_text(text)
             }
             $($(fn $method(
                 &self,

@@ -20,9 +20,10 @@ mod view;
 use std::future::Future;
 use std::sync::Arc;
 
+pub use crate::change::{Change, Edit, Edited, InjectedText, InjectionSpan};
 pub use crate::message::Injection;
 pub use crate::point::{OnFailure, Point, Points};
-pub use crate::record::{Decision, HookFailure, MustBlock, Record, WrapFailure};
+pub use crate::record::{Decision, HookFailure, Mismatched, MustBlock, Record, WrapFailure};
 pub use closure::{background, gate, guard, observe, post, pre, stop, transform};
 pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeCompaction, BeforeModel, BeforeTool, OnStop};
 pub(crate) use entry::Code;
@@ -106,6 +107,13 @@ pub trait Hook: Send + Sync + 'static {
     /// failure puts a note in the place of all arguments: nothing is stored that the hook has not seen.
     fn redact_arguments(&self, arguments: &Value) -> Result<Option<Value>, BoxError> {
         let _ = arguments;
+        Ok(None)
+    }
+
+    /// The form of a text that records of hooks have, where they tell what a hook [changed](Change); `None` if the hook leaves it as
+    /// it is. Asked only if [`Settings::hides_changes`] is set. A failure puts a note in the place of the text.
+    fn redact_text(&self, text: &str) -> Result<Option<String>, BoxError> {
+        let _ = text;
         Ok(None)
     }
 

@@ -24,13 +24,13 @@ use std::time::Duration;
 
 use crate::cache_break::{BreakCause, CacheBreak, Repeated, Segment, SegmentMark, SentRequest};
 use crate::event::{Event, EventKind};
-use crate::hook::{Decision, Point, Record};
+use crate::hook::{Change, Decision, Edit, Edited, InjectedText, InjectionSpan, Point, Record};
 use crate::message::Injection;
 use crate::scope::Author;
 use crate::store::{
     Act, ActKind, ApprovedReply, Batch, Claim, ConversationStatus, Cut, Deletion, Hold, InboxFilter, InboxItem,
-    InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, Lease, MAX_INBOX, PurgeLimits, Purged,
-    RENEW_EVERY, Recovery, STORE_FILES, Scratch, ScratchWrite, Store, StoreError, Stub, Tombstone, Totals,
+    InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, Lease, ListPart, MAX_INBOX, PurgeLimits,
+    Purged, RENEW_EVERY, Recovery, STORE_FILES, Scratch, ScratchWrite, Store, StoreError, Stub, Tombstone, Totals,
 };
 use crate::{Actor, BoxFuture, ConversationId, Limits, Scope, Timestamp, TurnId};
 
@@ -63,6 +63,7 @@ promises! {
         a_conversation_belongs_to_whoever_opened_it_first,
         what_was_never_opened_is_not_found,
         conversations_are_listed_newest_first,
+        a_part_of_the_list_is_like_the_list,
         while_a_lease_holds_no_other_writer_may_claim,
         of_many_claims_at_once_one_is_granted,
         a_lease_that_was_not_renewed_lapses,
@@ -238,7 +239,16 @@ fn record(hook: &str) -> Record {
         reason: None,
         outcome: Some("ok".into()),
         input: Some("abc".into()),
+        change: Some(Box::new(change())),
     }
+}
+
+fn change() -> Change {
+    let added = |lasts, left_out| InjectedText { text: "added \u{2028} ä".into(), lasts, left_out };
+    let injected = vec![added(InjectionSpan::ThisCall, false), added(InjectionSpan::NextTurn, true)];
+    let (before, after) = (Some("old\0".into()), Some("new".into()));
+    let edit = Edit { of: Edited::Arguments, what: Some("what".into()), before, after, hidden: true };
+    Change { injected, edit: Some(edit) }
 }
 
 fn job(hook: &str, kind: JobKind) -> Job {

@@ -3,10 +3,12 @@
 use std::pin::pin;
 
 use super::active::{ActiveTurn, Interrupt};
+use super::changes::{self, Applied};
 use super::context::TurnContext;
-use super::inject::{admit, cost_of, run_group};
+use super::inject::{Addition, admit, cost_of, run_group};
 use super::state::Verdict;
 use super::view::Turn;
+use crate::change::{Edited, InjectionSpan, text_of};
 use crate::context::reserve::Candidate;
 use crate::event::{EventKind, InjectionTarget, Outcome};
 use crate::feed::LiveEvent;
@@ -23,10 +25,14 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     let by = ctx.scope.by();
     ctx.publish(LiveEvent::TurnStarted { agent: ctx.agent_name().clone(), by: by.clone() });
     ctx.abort.check()?;
+    let before = active.records.len();
     let ActiveTurn { turn, injected, records, .. } = active;
     let mut message = Incoming { turn, injected, records, other: 0, erased: false };
     let met = message.meet_hooks(&ctx).await;
     active.erased = message.erased;
+    if active.erased {
+        changes::forget(&mut active.records[before..]);
+    }
     met?;
     write(active, by).await
 }
@@ -116,8 +122,14 @@ impl Incoming<'_> {
         let mut run = caller.run(entry, pin!(hook.before_agent(view))).await?;
         run.tokens = cost_of(&view.injected);
         let (injected, rewritten) = (std::mem::take(&mut view.injected), view.rewritten.take());
+        if run.result.is_err() {
+            changes::hide_after_failure(entry, self.records, Edited::Message, None);
+        }
         let Some(decision) = caller.unless_blocked(entry, run, self.records)? else { return Ok(()) };
         if let Some(content) = rewritten {
+            let before = text_of(self.turn.user_message());
+            let applied = Applied::new(Edited::Message, before, text_of(&content));
+            changes::note_edit(&self.turn.ctx, entry, self.records, applied);
             self.turn.edit().user_message = content;
             view.turn = self.turn.clone();
         }
@@ -146,9 +158,9 @@ impl Incoming<'_> {
         hook: &Text,
         contents: Vec<Content>,
     ) -> Result<(), Interrupt> {
-        let reserve = ctx.limits.injection_reserve;
         let shown = self.turn.view.injections.len() - self.injected.len();
-        admit(self.injected, self.records, entry, hook, contents, self.other, reserve)?;
+        let addition = Addition { entry, hook, contents, other: self.other, lasts: InjectionSpan::ThisTurn };
+        admit(ctx, self.injected, self.records, addition)?;
         let injections = &mut self.turn.edit().injections;
         injections.truncate(shown);
         injections.extend(self.injected.iter().map(|candidate| candidate.injection.clone()));
@@ -158,8 +170,9 @@ impl Incoming<'_> {
 
 /// Adds to the turn's injections, within the reserve.
 fn inject(active: &mut ActiveTurn, entry: &HookEntry, hook: &Text, contents: Vec<Content>) -> Result<(), Interrupt> {
-    let reserve = active.ctx().limits.injection_reserve;
-    admit(&mut active.injected, &mut active.records, entry, hook, contents, 0, reserve)?;
+    let ActiveTurn { turn, injected, records, .. } = active;
+    let addition = Addition { entry, hook, contents, other: 0, lasts: InjectionSpan::ThisTurn };
+    admit(&turn.ctx, injected, records, addition)?;
     active.show_injections();
     Ok(())
 }

@@ -9,14 +9,14 @@ use super::context::SentAttempt;
 use crate::audit::{AuditOptions, AuditWrite, AuditedCall, CallPurpose, digest, message_json};
 use crate::clock::Timestamp;
 use crate::message::{Message, Text};
-use crate::model::Request;
+use crate::model::{Model, Request};
 
 /// What was stored of the last request: only what is new is looked at again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuditMemory {
     /// The messages of it, each with the digest of its link.
     links: Vec<(Message, Text)>,
-    /// Digests of system prompts, tools and schemas that were stored by this process.
+    /// Digests of system prompts, tools, schemas and other fields that were stored by this process.
     fixed: Vec<Text>,
     /// When that was.
     at: Option<Timestamp>,
@@ -30,6 +30,7 @@ pub(crate) struct StoredRequest {
     pub(crate) system: Text,
     pub(crate) tools: Text,
     pub(crate) schema: Option<Text>,
+    pub(crate) fields: Option<Text>,
     pub(crate) messages: Text,
 }
 
@@ -38,6 +39,7 @@ impl AuditMemory {
     pub(crate) fn store(
         &mut self,
         request: &Request,
+        model: &dyn Model,
         options: &AuditOptions,
         contents: &mut Vec<(Text, Text)>,
     ) -> StoredRequest {
@@ -53,6 +55,7 @@ impl AuditMemory {
         let system = fixed(Value::String(request.system.to_string()));
         let tools = fixed(serde_json::to_value(&**request.defined_tools()).unwrap_or_default());
         let schema = request.schema.as_ref().map(|schema| fixed((**schema).clone()));
+        let fields = model.body_fields(request).map(fixed);
         let same = self.links.iter().zip(&*request.messages).take_while(|((old, _), new)| old == *new).count();
         self.links.truncate(same);
         for message in &request.messages[same..] {
@@ -66,7 +69,7 @@ impl AuditMemory {
             self.links.push((message.clone(), at));
         }
         let messages = self.links.last().map_or_else(|| "".into(), |(_, link)| link.clone());
-        StoredRequest { system, tools, schema, messages }
+        StoredRequest { system, tools, schema, fields, messages }
     }
 }
 
@@ -85,7 +88,8 @@ pub(crate) fn note(active: &mut ActiveTurn, sent: &SentAttempt) {
     }
     memory.at = Some(now);
     let request = &sent.request;
-    let StoredRequest { system, tools, schema, messages } = memory.store(request, &options, &mut write.contents);
+    let stored = memory.store(request, &*sent.model, &options, &mut write.contents);
+    let StoredRequest { system, tools, schema, fields, messages } = stored;
     let ctx = &active.turn.ctx;
     let injected = active.turn.view.injections.iter().map(|one| (one.hook.clone(), one.tokens)).collect();
     write.calls.push(AuditedCall {
@@ -104,7 +108,9 @@ pub(crate) fn note(active: &mut ActiveTurn, sent: &SentAttempt) {
         injected,
         system,
         tools,
+        tools_withheld: request.withholds_tools(),
         schema,
+        fields,
         messages,
     });
     active.audit = Some(write);

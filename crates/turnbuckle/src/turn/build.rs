@@ -5,12 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use super::active::{ActiveTurn, Interrupt};
-use super::inject::{admit, cost_of, run_group};
+use super::changes;
+use super::inject::{Addition, admit, cost_of, run_group};
 use super::last_answer;
 use super::state::Verdict;
 use super::steer;
 use super::view::Turn;
 use crate::audit::message_json;
+use crate::change::InjectionSpan;
 use crate::context::layout::{self, ContextCache, Overlay};
 use crate::context::plan::Pressure;
 use crate::context::reducer;
@@ -161,6 +163,15 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
         },
         cause: if refused.is_some() { CutCause::Refused } else { CutCause::Estimate },
     });
+    if agent.wants_summaries() && !ctx.conversation.is_sub_agent() {
+        let shown = if plan.shows_newer_summary() { newest.as_ref() } else { window.summary() };
+        let uncovered = plan.turns_left_out_behind(shown.map_or(0, |shown| shown.last));
+        if uncovered > 0 {
+            let turns = if uncovered == 1 { "1 turn was".to_owned() } else { format!("{uncovered} turns were") };
+            let text = format!("{turns} left out before there was a summary of them; the next one covers them");
+            ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
+        }
+    }
     let is_idle = window.last_cut().is_some_and(|last| is_idle_since(active.state.window.events(), last.made_at));
     active.state.cut(&plan, cut.clone(), newest.as_ref());
     active.memory.note_cut(active.cache.messages());
@@ -312,7 +323,7 @@ async fn ask(
         Some(BeforeModel::Continue) => {}
     }
     if let Some(messages) = edited {
-        edit(active, added, &entry.name, messages)?;
+        edit(active, added, entry, messages)?;
         view.turn = active.turn.clone();
     }
     if !injected.is_empty() {
@@ -323,8 +334,17 @@ async fn ask(
 }
 
 /// Replaces this call's messages. What they grew by counts against the reserve.
-fn edit(active: &mut ActiveTurn, added: &mut Added, hook: &Text, messages: Vec<Message>) -> Result<(), Interrupt> {
+fn edit(
+    active: &mut ActiveTurn,
+    added: &mut Added,
+    entry: &HookEntry,
+    messages: Vec<Message>,
+) -> Result<(), Interrupt> {
+    let (ctx, hook) = (active.ctx().clone(), &entry.name);
     let Some(request) = &mut active.turn.edit().context else { return Ok(()) };
+    if let Some(applied) = changes::edited_context(&request.messages, &messages) {
+        changes::note_edit(&ctx, entry, &mut active.records, applied);
+    }
     let before = tokens::of_messages(&request.messages);
     added.grown += tokens::of_messages(&messages).saturating_sub(before);
     request.segments = request.segments.moved(&request.messages, &messages);
@@ -346,8 +366,8 @@ fn inject(
     contents: Vec<Content>,
 ) -> Result<(), Interrupt> {
     let other = added.grown + total(&active.injected);
-    let reserve = active.ctx().limits.injection_reserve;
-    admit(&mut added.tail, &mut active.records, entry, hook, contents, other, reserve)?;
+    let addition = Addition { entry, hook, contents, other, lasts: InjectionSpan::ThisCall };
+    admit(&active.turn.ctx, &mut added.tail, &mut active.records, addition)?;
     let all = active.injected.iter().chain(&added.tail);
     let injections = all.map(|candidate| candidate.injection.clone()).collect();
     active.turn.edit().injections = injections;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::active::{ActiveTurn, Interrupt};
 use super::build::RefusedRequest;
 use super::call_ids;
+use super::changes::{self, Applied};
 use super::context::TurnContext;
 use super::last_answer;
 use super::perform::normal_form;
@@ -15,6 +16,7 @@ use super::pipe::Pipe;
 use super::prompt_cache;
 use super::reply_stream::ReplyStream;
 use super::state::{OpenQuestion, Verdict};
+use crate::change::{Edited, text_of_reply};
 use crate::cut::Factor;
 use crate::digest;
 use crate::event::{Cause, EventKind, Executor, Outcome, Question, ReplyExtras};
@@ -233,12 +235,15 @@ async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged,
                 // What a hook makes of a model's reply is still that model's reply.
                 modified.model = reply.model.clone();
                 keep_spelling(&mut modified, &reply, &shown);
+                let before = reply.clone();
                 reply = let_through(active, *modified, Some(&entry.name)).await?;
+                note_modified(active, entry, &before, &reply);
                 shown = show_normal_form(active, &reply).await?;
                 // It was another reply that was approved.
                 approved = None;
             }
             AfterModel::Regenerate(feedback) => {
+                hide_taken_back(active);
                 return Ok(Judged::Regenerate { hook: entry.name.clone(), feedback, reply });
             }
             AfterModel::Reject(reason) => {
@@ -250,7 +255,10 @@ async fn judge(active: &mut ActiveTurn, mut reply: Arc<Reply>) -> Result<Judged,
     // What a hook made of the reply must fit the schema as well.
     let reply = match with_object(active, reply) {
         Ok(reply) => reply,
-        Err((reply, feedback)) => return Ok(Judged::Unfit { reply, feedback }),
+        Err((reply, feedback)) => {
+            hide_taken_back(active);
+            return Ok(Judged::Unfit { reply, feedback });
+        }
     };
     if !questions.is_empty() {
         return Ok(Judged::Asked { reply, shown, question: questions.join("; ").into() });
@@ -304,6 +312,9 @@ async fn ask(
 ) -> Result<Option<AfterModel>, Interrupt> {
     let Some(hook) = entry.hook() else { return Ok(None) };
     let run = caller.run(entry, pin!(hook.after_model(&active.turn, reply))).await?;
+    if run.result.is_err() {
+        changes::hide_after_failure(entry, &mut active.records, Edited::Reply, None);
+    }
     let decided = caller.unless_blocked(entry, run, &mut active.records);
     if decided.is_err() {
         discard(active, &entry.name, &"the hook failed".into());
@@ -311,7 +322,28 @@ async fn ask(
     decided
 }
 
+/// Notes what a hook made of a reply, both without what the log does not have. Where replies are told only when every guard has
+/// accepted them, what was there before is told nowhere.
+fn note_modified(active: &mut ActiveTurn, entry: &HookEntry, before: &Reply, after: &Reply) {
+    let ctx = active.turn.ctx.clone();
+    let calls = (before.calls != after.calls)
+        .then(|| (changes::stored_calls(&ctx, &before.calls), changes::stored_calls(&ctx, &after.calls)));
+    let (old, new) = calls.as_ref().map(|(old, new)| (&**old, &**new)).unzip();
+    let applied = Applied::new(Edited::Reply, text_of_reply(before, old), text_of_reply(after, new));
+    changes::note_edit(&ctx, entry, &mut active.records, applied);
+    let held = |entry: &HookEntry| entry.settings().release == Release::OnAccept;
+    if ctx.agent.hooks_at(Point::AfterModel).iter().any(held) {
+        changes::hide_before(&mut active.records, entry);
+    }
+}
+
+/// A reply that is taken back is in no log, and so in no record.
+fn hide_taken_back(active: &mut ActiveTurn) {
+    changes::hide(&mut active.records, Edited::Reply, None);
+}
+
 fn discard(active: &mut ActiveTurn, hook: &Text, reason: &Text) {
+    hide_taken_back(active);
     if let Some(stream) = &mut active.reply {
         stream.discard(Some(Author::hook(hook)), Some(reason.clone()));
     }

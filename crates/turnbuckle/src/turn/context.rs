@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +17,10 @@ use super::left::{ChangedAgentPolicy, OtherAgents};
 use super::state::OpenQuestion;
 use crate::access::{Access, AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
-use crate::audit::AuditOptions;
+use crate::audit::{AuditOptions, AuditRedaction};
 use crate::clock::Clock;
+use crate::context::summary_room::SummaryRoom;
+use crate::cut::Factor;
 use crate::event::{EventKind, Question};
 use crate::feed::{EventFeed, LiveEvent};
 use crate::id::{CallId, ConversationId, Ids, TurnId};
@@ -49,10 +51,15 @@ pub(crate) struct Services {
     pub(crate) calibrations: Calibrations,
     /// Set if what models are sent is recorded.
     pub(crate) audit: Option<Arc<AuditOptions>>,
+    /// Takes secrets out of what records of hooks have.
+    pub(crate) redact_records: Option<Arc<AuditRedaction>>,
 }
 
 /// Room for the records of a turn's wraps, so that the list does not grow step by step.
 const RECORDS: usize = 8;
+
+/// The most bytes of what hooks changed that records of one turn have, in one process.
+const CHANGED_BYTES: usize = 256 << 10;
 
 /// Found again by type, like a request's extensions.
 type Bag = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
@@ -87,6 +94,8 @@ struct Shared {
     records: Mutex<Vec<Record>>,
     /// Whether `records` is not empty, so that a write without records does not lock.
     has_records: AtomicBool,
+    /// Bytes of what hooks changed that records have.
+    changed: AtomicUsize,
     /// Requests that a model has answered. Taken by `call`, which compares them.
     sent: Mutex<SmallVec<[Box<SentAttempt>; 1]>>,
     /// What hooks share with each other.
@@ -156,6 +165,12 @@ impl TurnContext {
         records.push(record);
         drop(records);
         self.shared.has_records.store(true, Ordering::Release);
+    }
+
+    /// Whether records of this turn have room for so many bytes more of what hooks changed. If so, they are taken.
+    pub(crate) fn takes_change(&self, bytes: usize) -> bool {
+        let most = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= CHANGED_BYTES);
+        self.shared.changed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, most).is_ok()
     }
 
     /// Moves the records of wraps to the end of `to`.
@@ -253,6 +268,11 @@ impl TurnContext {
         let owner = self.store().owner(id).await?;
         let may = |owner: &Actor| self.services.access.may(actor, AccessTo::new(id, owner), Action::Answer);
         Ok(*actor != Actor::System && owner.as_ref().is_some_and(may))
+    }
+
+    /// How large a summary may become in contexts with these limits, where estimates are corrected by `factor`.
+    pub(crate) fn summary_room(&self, limits: &Limits, factor: Factor) -> SummaryRoom {
+        SummaryRoom::of(self.agent.history_capacity(limits, factor), self.agent.history_target(limits, factor))
     }
 
     pub(crate) fn agent_name(&self) -> &Text {

@@ -14,12 +14,14 @@ pub(super) use self::decision::{CallDecision, DecidedCall, ReadyCall};
 use self::standing::StandingUse;
 use super::active::{ActiveTurn, Interrupt};
 use super::answer::NOBODY_ANSWERED;
+use super::changes::{self, Applied};
 use super::perform::{after_tool, normal_form};
 use super::redaction;
 use super::state::{OpenCall, OpenQuestion, Verdict};
 use super::view::{InTool, OwnAnswer, Turn};
 use crate::access::AnswerRule;
 use crate::agent::CompiledTool;
+use crate::change::{Edited, text_of};
 use crate::digest::{self, CallDigest};
 use crate::event::{Approvals, Executor, Outcome, Question, Resolved, StandingBasis};
 use crate::hook::call::HookCaller;
@@ -456,6 +458,10 @@ impl<'a> CallReview<'a> {
                 other => (None, other),
             };
             if let Some(arguments) = rewritten {
+                let ToolCall { name, arguments: before, .. } = &self.open.call;
+                let text = |arguments| changes::text_of_arguments(&turn.ctx, name, arguments);
+                let applied = Applied::new(Edited::Arguments, text(before), text(&arguments));
+                changes::note_edit(&turn.ctx, entry, &mut self.records, applied);
                 self.open.call.arguments = Arc::new(arguments);
                 if let Some(complaint) = self.complaint(compiled).await? {
                     let text = format!("hook {} rewrote the arguments, and {complaint}", entry.name);
@@ -468,7 +474,11 @@ impl<'a> CallReview<'a> {
                 BeforeTool::Deny(reason) => {
                     return Ok(HookAnswer::Finish(Output::error(format!("[denied by {}] {reason}", entry.name))));
                 }
-                BeforeTool::Answer(output) => return Ok(HookAnswer::Answer(output)),
+                BeforeTool::Answer(output) => {
+                    let applied = Applied::new(Edited::Result, None, text_of(&output.content));
+                    changes::note_edit(&turn.ctx, entry, &mut self.records, applied);
+                    return Ok(HookAnswer::Answer(output));
+                }
                 BeforeTool::Ask(why) | BeforeTool::RewriteAndAsk(_, why) => questions.push(why),
                 BeforeTool::Halt(reason) => {
                     return Err(Verdict::by_hook(Outcome::Halted, reason, &entry.name, Point::BeforeTool).into());

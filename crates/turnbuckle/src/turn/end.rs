@@ -7,10 +7,12 @@ use futures_util::future::try_join_all;
 
 use super::active::{ActiveTurn, Interrupt, Write};
 use super::answer::{self, MAX_TRIES};
+use super::changes::{self, Applied};
 use super::due_summary::{self, NextSummary};
 use super::state::{OpenTurn, Verdict};
 use super::tool_trace;
 use crate::agent::Agent;
+use crate::change::{Edited, InjectionSpan};
 use crate::event::{Cause, EndDetails, EventKind, InjectionTarget, Outcome, Question, Refusal, Resolved, TurnEnded};
 use crate::hook::call::HookCaller;
 use crate::hook::{AfterAgent, AfterAgentContext, HookEntry, OnFailure, OnStop, OnStopContext, Point, ToolTrace};
@@ -205,8 +207,15 @@ async fn after_agent(active: &mut ActiveTurn, closing: &mut Closing) -> Result<(
         let (injected, result) = (std::mem::take(&mut view.injected), view.result.take());
         let Some(decision) = caller.unless_blocked(entry, run, &mut active.records)? else { continue };
         if let Some(result) = result {
+            let before =
+                closing.result.take().or_else(|| active.turn.assistant_message().map(|reply| last_result(reply)));
+            let applied = Applied::new(Edited::TurnResult, before.as_deref().map(in_words), in_words(&result));
+            changes::note_edit(&ctx, entry, &mut active.records, applied);
             closing.result = Some(Arc::new(result));
             view.shown.clone_from(&closing.result);
+        }
+        for content in &injected {
+            changes::note_injected(&ctx, &mut active.records, &entry.name, content, InjectionSpan::NextTurn);
         }
         closing.injections.extend(injected.into_iter().map(|content| (entry.name.clone(), content)));
         if decision == AfterAgent::Halt {
@@ -214,6 +223,11 @@ async fn after_agent(active: &mut ActiveTurn, closing: &mut Closing) -> Result<(
         }
     }
     Ok(())
+}
+
+/// The result of a turn as text.
+fn in_words(result: &serde_json::Value) -> Text {
+    result.as_str().map_or_else(|| result.to_string().into(), Text::from)
 }
 
 /// Writes the end of the turn. An answer that another process stored before was acknowledged: it is in the log before the end,

@@ -5,8 +5,11 @@ use std::pin::pin;
 use futures_util::future::join_all;
 
 use super::active::Interrupt;
+use super::changes::{note_injected, note_left_out};
+use super::context::TurnContext;
 use super::state::Verdict;
 use super::view::Turn;
+use crate::change::InjectionSpan;
 use crate::context::reserve::{Candidate, Overflow, fit};
 use crate::context::tokens;
 use crate::event::Cause;
@@ -72,31 +75,43 @@ impl HookDecision for Appended {
     }
 }
 
+/// What a hook wants to add.
+pub(super) struct Addition<'a> {
+    pub(super) entry: &'a HookEntry,
+    /// The hook, or the member of a group.
+    pub(super) hook: &'a Text,
+    pub(super) contents: Vec<Content>,
+    /// Tokens that hooks have added elsewhere.
+    pub(super) other: u64,
+    /// How long it stays, if it does not join the log.
+    pub(super) lasts: InjectionSpan,
+}
+
 /// Adds contents of one hook to the candidates. What does not fit into the reserve beside `other` tokens is left out
-/// with a receipt in the hook's record, or fails the turn.
+/// which the hook's record says, or fails the turn.
 pub(super) fn admit(
+    ctx: &TurnContext,
     candidates: &mut Vec<Candidate>,
     records: &mut [Record],
-    entry: &HookEntry,
-    hook: &Text,
-    contents: Vec<Content>,
-    other: u64,
-    reserve: u64,
+    addition: Addition<'_>,
 ) -> Result<(), Interrupt> {
-    let settings = entry.settings();
+    let Addition { entry, hook, contents, other, lasts } = addition;
+    let (settings, reserve) = (entry.settings(), ctx.limits.injection_reserve);
+    let lasts = if settings.durable { InjectionSpan::Durable } else { lasts };
     let sheddable = settings.max_tokens.map(|_| settings.priority);
     let mut used = 0_u32;
     for content in contents {
         let tokens = u32::try_from(tokens::of_content(&content)).unwrap_or(u32::MAX);
         used = used.saturating_add(tokens);
+        note_injected(ctx, records, hook, &content, lasts);
         if settings.max_tokens.is_some_and(|most| used > most) {
-            note_shed(records, hook, tokens);
+            note_shed(ctx, records, &Injection { hook: hook.clone(), content, tokens });
             continue;
         }
         let injection = Injection { hook: hook.clone(), content, tokens };
         candidates.push(Candidate { injection, sheddable, durable: settings.durable, behind: None });
-        for (hook, tokens) in fit(candidates, other, reserve, hook)? {
-            note_shed(records, &hook, tokens);
+        for lost in fit(candidates, other, reserve, hook)? {
+            note_shed(ctx, records, &lost);
         }
     }
     Ok(())
@@ -108,8 +123,9 @@ pub(crate) fn cost_of(contents: &[Content]) -> u32 {
 }
 
 /// Notes in the last record of a hook that something it added was left out.
-fn note_shed(records: &mut [Record], hook: &Text, tokens: u32) {
-    if let Some(record) = records.iter_mut().rfind(|record| record.hook == *hook) {
-        record.shed(tokens);
+fn note_shed(ctx: &TurnContext, records: &mut [Record], lost: &Injection) {
+    if let Some(record) = records.iter_mut().rfind(|record| record.hook == lost.hook) {
+        record.shed(lost.tokens);
+        note_left_out(ctx, record, &lost.content);
     }
 }

@@ -8,10 +8,12 @@ use std::task::Poll;
 use serde_json::Value;
 
 use super::active::Interrupt;
+use super::changes::{self, Applied};
 use super::decide::ReadyCall;
 use super::view::Turn;
 use crate::BoxError;
 use crate::agent::CompiledTool;
+use crate::change::{Edited, text_of};
 use crate::hook::call::{HookCaller, contained};
 use crate::hook::{AfterTool, HookFailure, Point, Record, ToolNext};
 use crate::id::CallId;
@@ -88,9 +90,16 @@ pub(super) async fn after_tool(
     for entry in hooks {
         let (Some(hook), true) = (entry.hook(), entry.matches_tool(&call.name)) else { continue };
         let run = caller.run(entry, pin!(hook.after_tool(turn, call, &output))).await?;
+        if run.result.is_err() {
+            changes::hide_after_failure(entry, records, Edited::Result, Some(&call.call));
+        }
         match caller.record(&entry.name, run, records) {
             Ok(AfterTool::Continue) => {}
-            Ok(AfterTool::Modify(modified)) => output = modified.capped(),
+            Ok(AfterTool::Modify(modified)) => {
+                let modified = modified.capped();
+                changes::note_edit(&turn.ctx, entry, records, modified_result(&output, &modified));
+                output = modified;
+            }
             Ok(AfterTool::Halt(reason)) => return Ok((output, Some((entry.name.clone(), reason)))),
             Err(failure) if entry.ignores(Point::AfterTool, &failure) => {}
             Err(failure) => {
@@ -100,6 +109,15 @@ pub(super) async fn after_tool(
         }
     }
     Ok((output, None))
+}
+
+fn modified_result(before: &Output, after: &Output) -> Applied {
+    let what = match (before.ok, after.ok) {
+        (true, false) => Some("an error in the place of a result".into()),
+        (false, true) => Some("a result in the place of an error".into()),
+        _ => None,
+    };
+    Applied { what, ..Applied::new(Edited::Result, text_of(&before.content), text_of(&after.content)) }
 }
 
 /// The normal form of a call's arguments; `None` if they have it already, or if the tool has none.

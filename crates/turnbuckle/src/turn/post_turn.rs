@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::changes::note_injected;
 use super::context::TurnContext;
+use crate::change::InjectionSpan;
 use crate::clock::Timestamp;
 use crate::feed::{EventFeed, LiveEvent};
 use crate::hook::call::HookCaller;
@@ -143,7 +145,12 @@ impl PostTurn {
         let result = caller.record(&entry.name, run, records);
         let error = result.as_ref().err().map(|failure| failure.to_string().into());
         self.ctx.publish(LiveEvent::BackgroundFinished { hook: entry.name.clone(), error });
-        result.map(|()| self.background.notes.take())
+        result?;
+        let notes = self.background.notes.take();
+        for content in &notes {
+            note_injected(&self.ctx, records, &entry.name, content, InjectionSpan::NextTurn);
+        }
+        Ok(notes)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::accept::{Incoming, event_of};
 use super::active::{ActiveTurn, Interrupt};
+use super::changes;
 use super::host::RefusedMessage;
 use super::state::Verdict;
 use crate::context::reserve::{Candidate, total};
@@ -19,10 +20,15 @@ pub(super) async fn take_in(active: &mut ActiveTurn) -> Result<(), Interrupt> {
         let view = turn.edit();
         (view.user_message, view.is_steering) = (content, true);
         let ctx = active.ctx().clone();
-        let other = total(&active.injected);
+        let (other, before) = (total(&active.injected), active.records.len());
         let (records, injected_before) = (&mut active.records, &mut injected);
         let mut incoming = Incoming { turn: &mut turn, injected: injected_before, records, other, erased: false };
-        match incoming.meet_hooks(&ctx).await {
+        let met = incoming.meet_hooks(&ctx).await;
+        if met.is_err() {
+            // The message is not kept, or will meet the hooks again.
+            changes::forget(&mut active.records[before..]);
+        }
+        match met {
             Ok(()) => write(active, &message, turn.view.user_message.clone(), injected).await?,
             Err(Interrupt::Settle(verdict)) => refuse(active, &message, *verdict).await?,
             // A turn that is cancelled meanwhile has not taken the message in: it opens the next one.

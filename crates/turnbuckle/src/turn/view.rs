@@ -188,11 +188,12 @@ impl Turn {
         self.ctx.publish(LiveEvent::Notice { level, text: text.into(), hook: Some(hook.clone()) });
     }
 
-    /// Adds a record to those of the turn, for a hook that runs several programs at a point: one for each.
+    /// Adds a record to those of the turn, for a hook that runs several programs at a point: one for each. What the hook changed
+    /// is in the record of the hook itself.
     pub fn record(&self, record: Record) {
         let cut = |text: Option<Text>| text.map(Record::cut);
         let (failure, reason) = (cut(record.failure.clone()), cut(record.reason.clone()));
-        self.ctx.record(Record { failure, reason, ..record });
+        self.ctx.record(Record { failure, reason, change: None, ..record });
     }
 
     /// Tells viewers what `hook` is doing at the moment: "asking the scanner…". At `on_stop` the context knows the hook's name

@@ -1,8 +1,9 @@
 //! The audit: exactly what models were sent, stored once, with secrets taken out.
 
 use serde_json::json;
-use turnbuckle::Agent;
-use turnbuckle::audit::{AuditLimits, AuditOptions};
+use turnbuckle::audit::{AuditLimits, AuditOptions, AuditedCall};
+use turnbuckle::{Agent, Limits, OnBudget};
+
 use turnbuckle::hook::*;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::store::Store as _;
@@ -76,4 +77,35 @@ async fn without_an_audit_nothing_is_recorded() {
     assert!(store.audited_calls(&rig.id).await.unwrap().is_empty());
     assert!(store.audit_contents(&rig.id).await.unwrap().is_empty());
     assert!(ended.warnings.is_empty());
+}
+
+#[tokio::test]
+async fn tools_that_were_withheld_in_a_last_answer_are_recorded_as_withheld() {
+    let store = MemoryStore::default();
+    let calls = ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2}));
+    let mut limits = Limits { on_budget: OnBudget::Answer, ..Limits::default() };
+    limits.max_model_calls = 2;
+    let agent = Agent::builder("a", Script::of([calls, ScriptReply::says("4")])).tool(add()).limits(limits);
+    let mut rig = audited(agent.build().unwrap(), &store);
+    rig.ended("what is 2+2?").await.unwrap();
+    let (calls, contents) = (store.audited_calls(&rig.id).await.unwrap(), store.audit_contents(&rig.id).await.unwrap());
+    let bodies: Vec<_> = calls.iter().map(|call| call.request(&contents).body).collect();
+    assert_eq!((&bodies[0]["tools"][0]["name"], bodies[0].get("withheld_tools")), (&json!("add"), None));
+    assert_eq!((&bodies[1]["tools"], &bodies[1]["withheld_tools"][0]["name"]), (&json!([]), &json!("add")));
+    assert!(bodies.iter().all(|body| body.get("fields").is_none()), "a script sends nothing");
+}
+
+#[test]
+fn a_call_that_an_older_program_recorded_is_still_read() {
+    let old = json!({
+        "turn": "t1", "made_at": 1, "attempt": 1, "at": "2026-11-18T09:14:02.113Z", "model": "m", "ms": 3,
+        "usage": { "input": 1, "output": 1, "cache_read": 0, "cache_write": 0 },
+        "system": "s", "tools": "t", "messages": ""
+    });
+    let call: AuditedCall = serde_json::from_value(old).unwrap();
+    assert!(!call.tools_withheld && call.fields.is_none());
+    let contents = [("s", "\"Be brief.\""), ("t", "[{\"name\":\"add\"}]")].map(|(at, body)| (at.into(), body.into()));
+    let request = call.request(&contents.into());
+    assert!(request.is_complete);
+    assert_eq!(request.body["tools"][0]["name"], "add");
 }

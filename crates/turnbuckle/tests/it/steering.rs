@@ -55,14 +55,14 @@ fn script() -> Script {
 }
 
 /// A turn whose first tool runs, and everything that its model was asked.
-struct UnderWay {
+pub struct UnderWay {
     rig: Rig,
     slow: Slow,
     turn: TurnHandle,
     asked: Recorder,
 }
 
-async fn under_way(hooks: impl FnOnce(AgentBuilder) -> AgentBuilder) -> UnderWay {
+pub async fn under_way(hooks: impl FnOnce(AgentBuilder) -> AgentBuilder) -> UnderWay {
     under_way_on(MemoryStore::default(), hooks).await
 }
 
@@ -76,12 +76,12 @@ async fn under_way_on(store: impl Store, hooks: impl FnOnce(AgentBuilder) -> Age
 }
 
 impl UnderWay {
-    async fn steer(&self, text: &str) -> TurnHandle {
+    pub async fn steer(&self, text: &str) -> TurnHandle {
         steer(&self.rig.conversations, text, Scope::local()).await.unwrap()
     }
 
     /// Lets both tools go and follows the turn to its end.
-    async fn finish(mut self) -> (Rig, turnbuckle::TurnReport, Recorder) {
+    pub async fn finish(mut self) -> (Rig, turnbuckle::TurnReport, Recorder) {
         self.slow.go.notify_one();
         self.slow.runs.notified().await;
         self.slow.go.notify_one();

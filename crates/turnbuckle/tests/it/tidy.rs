@@ -295,7 +295,7 @@ fn no_doc_comment_is_a_single_word() -> io::Result<()> {
 const LAYERS: &[&[&str]] = &[
     &["id", "clock", "point", "scope", "json_schema"],
     &["message", "call_map"],
-    &["access"],
+    &["access", "change"],
     &["record", "limits", "digest", "output_schema", "agent_parts", "audit", "cache_break"],
     &["event"],
     &["cut", "summary"],

@@ -29,6 +29,8 @@ pub(crate) struct Call {
     pub(crate) segments: [u64; 8],
     /// What hooks added for this turn or this call, with the tokens of each.
     pub(crate) injected: Vec<(Text, Point, u64)>,
+    /// The texts of each of them, as far as its record has them.
+    pub(crate) added: Vec<Vec<Text>>,
 }
 
 impl Call {
@@ -89,6 +91,8 @@ pub(crate) struct Conversation {
     said: Vec<u64>,
     /// The messages of the call that was asked for.
     pub(crate) messages: Option<Arc<Vec<Message>>>,
+    /// Whether calls are recorded now, or some were.
+    is_audited: bool,
     turns: HashMap<TurnId, TurnFacts>,
 }
 
@@ -131,6 +135,9 @@ impl Conversation {
             .map_err(failed)?
             .into_iter()
             .partition(|call| call.purpose != CallPurpose::Summary);
+        let is_audited = desk.config.store.audit.as_ref().is_some_and(|audit| audit.value)
+            || !audited.is_empty()
+            || !summary_calls.is_empty();
         let mut failed_summaries = UsedBudget::default();
         for spent in store.jobs(id).await.map_err(failed)?.iter().filter_map(|job| job.spent) {
             failed_summaries.calls += spent.calls;
@@ -148,8 +155,8 @@ impl Conversation {
                 messages = Some(window.messages());
             }
             let events = if wanted.events { window.events() } else { Vec::new() };
-            let (breaks, injected) = (Vec::new(), Vec::new());
-            calls.push(Call { sent, breaks, audited: None, events, segments: [0; 8], injected });
+            let (breaks, injected, added) = (Vec::new(), Vec::new(), Vec::new());
+            calls.push(Call { sent, breaks, audited: None, events, segments: [0; 8], injected, added });
         });
         let turns = turns_of(&log, &calls);
         let is_said = |event: &&Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. });
@@ -166,10 +173,12 @@ impl Conversation {
             unanswered_cuts,
             said,
             messages,
+            is_audited,
             turns,
         };
         found.add_breaks(breaks);
         found.add_audit(audited);
+        found.count_audited();
         found.add_injections(desk, id).await?;
         found.add_segments(last.as_deref());
         Ok(found)
@@ -205,6 +214,39 @@ impl Conversation {
         self.attempts = attempts;
     }
 
+    /// Messages at the tail, such as the line about the budget, are in no log: only the audit has them.
+    fn count_audited(&mut self) {
+        // A link stands for all messages before it, and most calls share most of theirs.
+        let mut known: HashMap<&Text, Option<usize>> = HashMap::new();
+        for call in &mut self.calls {
+            let Some(audited) = &call.audited else { continue };
+            let (mut link, mut new) = (&audited.messages, Vec::new());
+            // Digests of links cannot form a circle; a damaged database must not make one last for ever.
+            let mut count = loop {
+                if link.is_empty() {
+                    break Some(0);
+                }
+                if let Some(count) = known.get(link) {
+                    break *count;
+                }
+                new.push(link);
+                let before = self.contents.get(link).and_then(|link| link.split_once(' ')).map(|(before, _)| before);
+                match before.map(|before| (before.is_empty(), self.contents.get_key_value(before))) {
+                    Some((true, _)) => break Some(0),
+                    Some((false, Some((before, _)))) if new.len() <= self.contents.len() => link = before,
+                    _ => break None,
+                }
+            };
+            for link in new.into_iter().rev() {
+                count = count.map(|count| count + 1);
+                known.insert(link, count);
+            }
+            if let Some(count) = count {
+                call.sent.messages = count;
+            }
+        }
+    }
+
     /// What hooks added, from their records. Records do not name the call; there is one for each, also if nothing was added.
     async fn add_injections(&mut self, desk: &WithoutAgent, id: &ConversationId) -> Result<(), Stopped> {
         for own in self.calls.chunk_by_mut(|one, other| one.sent.turn == other.sent.turn) {
@@ -214,16 +256,23 @@ impl Conversation {
             for record in &records {
                 let adds = record.tokens > 0;
                 let added = (record.hook.clone(), record.point, u64::from(record.tokens));
+                let injected = record.change.iter().flat_map(|change| &change.injected);
+                let texts: Vec<Text> =
+                    injected.filter(|injected| !injected.left_out).map(|injected| injected.text.clone()).collect();
                 match record.point {
                     Point::BeforeModel => {
                         let nth = seen.entry(&record.hook).or_default();
                         *nth += 1;
                         if let Some(call) = own.get_mut(*nth - 1).filter(|_| adds) {
                             call.injected.push(added);
+                            call.added.push(texts);
                         }
                     }
                     Point::BeforeAgent | Point::OnConversation if adds => {
-                        own.iter_mut().for_each(|call| call.injected.push(added.clone()));
+                        for call in own.iter_mut() {
+                            call.injected.push(added.clone());
+                            call.added.push(texts.clone());
+                        }
                     }
                     _ => {}
                 }
@@ -342,14 +391,29 @@ impl Conversation {
         (usage.input > 0 || usage.output > 0 || cost > 0.0).then_some((usage, cost))
     }
 
+    /// Whether sizes of these calls lack the correction by what the provider counted: a cut records it, and there was none yet.
+    pub(crate) fn has_uncorrected<'a>(&self, mut calls: impl Iterator<Item = &'a Call>) -> bool {
+        calls.any(|call| call.sent.last_cut.is_none() && call.sent.usage.input > 0)
+    }
+
     /// What cannot be known of these calls; `None` if the audit has all of them.
     pub(crate) fn not_known<'a>(&self, mut calls: impl Iterator<Item = &'a Call>) -> Option<&'static str> {
-        calls.any(|call| call.audited.is_none()).then_some(NOT_KNOWN)
+        calls.any(|call| call.audited.is_none()).then(|| self.not_recorded())
+    }
+
+    /// What cannot be known of calls that the audit does not have, and why.
+    pub(crate) fn not_recorded(&self) -> &'static str {
+        if self.is_audited { NOT_THERE } else { NOT_KNOWN }
     }
 }
 
+/// What the log cannot tell, where some calls were recorded, or would be now.
+const NOT_THERE: &str = "of calls that the audit does not have, the system prompt, the tools, what hooks added for one turn or \
+                         one call (only how many tokens) and attempts that were discarded; they were made before the audit \
+                         was on, or were removed to keep it within `audit_ttl`, `audit_rows` and `audit_bytes` in [store]";
+
 /// What the log cannot tell.
-pub(crate) const NOT_KNOWN: &str = "the system prompt, the tools, what hooks added for one turn or one call (only how many \
+const NOT_KNOWN: &str = "the system prompt, the tools, what hooks added for one turn or one call (only how many \
                                     tokens) and attempts that were discarded are not stored; `audit = true` in [store] \
                                     records them from then on";
 

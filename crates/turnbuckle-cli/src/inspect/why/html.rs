@@ -14,6 +14,7 @@ use super::data::{Call, Conversation};
 use super::quoted;
 use crate::Stopped;
 use crate::exit::Exit;
+use crate::output;
 use crate::problem::Problem;
 use crate::show::{clean, count};
 
@@ -26,6 +27,7 @@ pub(super) fn write(conversation: &Conversation, id: &ConversationId, file: &Pat
     let failed =
         |error: std::io::Error| Stopped::failed(Problem::error(format!("writing {}: {error}", file.display())));
     replace(file, page(conversation, id).as_bytes()).map_err(failed)?;
+    output::say(&clean(&format!("the page is in {}", file.display())));
     Ok(Exit::Completed)
 }
 
@@ -130,6 +132,9 @@ fn page(conversation: &Conversation, id: &ConversationId) -> String {
     } else {
         out.push_str(&chart(conversation));
         out.push_str(&events(conversation));
+    }
+    if conversation.has_uncorrected(conversation.calls.iter()) {
+        let _ = writeln!(out, "<p class=\"foot\">Of sizes, {}.</p>", escaped(super::UNCORRECTED));
     }
     if let Some(not_known) = conversation.not_known(conversation.calls.iter()) {
         let _ = writeln!(out, "<p class=\"foot\">Sizes are estimates. Not known: {}.</p>", escaped(not_known));
@@ -272,7 +277,7 @@ fn cut_off(text: &str) -> String {
 
 fn bar(conversation: &Conversation, call: &Call, top: u64, is_new_summary: bool, side: &str) -> String {
     let mut out = format!(
-        "<div class=\"call{side}\" tabindex=\"0\" aria-label=\"call {}, about {} tokens\"><div class=\"stack\">",
+        "<div class=\"call{side}\" tabindex=\"0\" role=\"group\" aria-label=\"call {}, about {} tokens\"><div class=\"stack\">",
         escaped(&call.name()),
         call.tokens()
     );
@@ -330,8 +335,11 @@ fn tip(conversation: &Conversation, call: &Call) -> String {
         }
     }
     let _ = write!(out, "<tr class=\"sum\"><td>in all, estimated</td><td>{}</td></tr></table>", number(call.tokens()));
-    for (hook, _, tokens) in &call.injected {
+    for ((hook, _, tokens), texts) in call.injected.iter().zip(&call.added) {
         let _ = write!(out, "<p>hook <em>{}</em> added {} tokens</p>", escaped(hook), number(*tokens));
+        for added in texts {
+            let _ = write!(out, "<p class=\"said\">{}</p>", escaped(added));
+        }
     }
     for cut in &sent.cuts {
         let _ = write!(out, "<p class=\"cut\">✂ {}</p>", escaped(&cut.summary()));
@@ -418,7 +426,7 @@ fn events(conversation: &Conversation) -> String {
 
 fn table(rows: &str) -> String {
     format!(
-        "<div class=\"wide\"><table class=\"events\">\n<thead><tr><th>call</th><th>what</th><th></th></tr></thead>\n\
+        "<div class=\"wide\"><table class=\"events\">\n<thead><tr><th>call</th><th>what</th><th>details</th></tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n"
     )
 }

@@ -15,9 +15,10 @@ pub(super) fn call(call: &Call) -> Result<String, Stopped> {
     let sent = &call.sent;
     let segments: Map<String, Value> =
         Segment::ALL.into_iter().map(|segment| (segment.to_string(), call.segments[segment as usize].into())).collect();
-    let injected = call.injected.iter();
-    let injected: Vec<Value> =
-        injected.map(|(hook, point, tokens)| json!({ "hook": hook, "point": point, "tokens": tokens })).collect();
+    let injected = call.injected.iter().zip(&call.added);
+    let injected: Vec<Value> = injected
+        .map(|((hook, point, tokens), texts)| json!({ "hook": hook, "point": point, "tokens": tokens, "texts": texts }))
+        .collect();
     let summary = sent.summary.as_ref().map(|summary| {
         json!({ "version": summary.version, "turns": summary.turns, "model": summary.model, "tokens": sent.summary_tokens })
     });

@@ -84,11 +84,18 @@ pub(crate) async fn why(args: Why, common: &Common) -> Result<Exit, Stopped> {
     if args.turn.is_none() {
         text.push_str(&spent_on_summaries(&conversation));
     }
+    if conversation.has_uncorrected(shown()) {
+        let _ = writeln!(text, "sizes: {UNCORRECTED}");
+    }
     if let Some(not_known) = conversation.not_known(shown()) {
         let _ = writeln!(text, "not known: {not_known}");
     }
     print_all(&clean(&text))
 }
+
+/// Why sizes may differ from what a decision was made with.
+pub(super) const UNCORRECTED: &str = "those of calls before the first cut are estimates without the correction that is learned \
+                                      from the provider's counts and that cuts are decided with; cuts record it";
 
 fn of_turn(conversation: &Conversation, turn: &TurnId) -> String {
     let mut text = String::new();
@@ -162,9 +169,12 @@ fn of_call(conversation: &Conversation, call: &Call) -> String {
     if !beside.is_empty() {
         let _ = writeln!(text, "    beside  {}: about {} tokens in all", beside.join(", "), call.tokens());
     }
-    for (hook, point, tokens) in &call.injected {
+    for ((hook, point, tokens), texts) in call.injected.iter().zip(&call.added) {
         let whose = if *point == Point::BeforeModel { "this call" } else { "this turn" };
         let _ = writeln!(text, "    hook    {hook} added {tokens} tokens for {whose}");
+        for added in texts {
+            let _ = writeln!(text, "            {}", quoted(added));
+        }
     }
     for cut in &sent.cuts {
         let _ = writeln!(text, "    cut     made for this call: {}", cut.summary());
@@ -320,6 +330,9 @@ fn spent_on_summaries(conversation: &Conversation) -> String {
         let versions = count(conversation.summaries.len(), "version");
         let (read, written, cost) = (usage.input, usage.output, dollars(cost));
         let _ = writeln!(text, "summaries: {versions}, {read} tokens read, {written} written{cost}, beside the calls");
+    }
+    for summary in conversation.summaries.iter().filter(|summary| summary.cut_off > 0) {
+        let _ = writeln!(text, "  version {}: {} tokens of its notes were cut off", summary.version, summary.cut_off);
     }
     let failed = conversation.failed_summaries;
     if failed.calls > 0 {

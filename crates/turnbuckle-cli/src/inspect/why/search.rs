@@ -111,8 +111,9 @@ impl<'a> Search<'a> {
     }
 
     fn request(&mut self, call: &'a AuditedCall) -> Seen {
-        let fixed = [&call.system, &call.tools].into_iter().chain(&call.schema);
-        let fixed = fixed.fold(Seen::default(), |seen, digest| seen.or(self.part(digest)));
+        // Of tools that were withheld, the fields of the body say which ones the provider was told of all the same.
+        let is_told = |digest: &&Text| **digest != call.tools || !call.tools_withheld || call.fields.is_none();
+        let fixed = call.fixed().filter(is_told).fold(Seen::default(), |seen, digest| seen.or(self.part(digest)));
         fixed.or(self.messages(&call.messages))
     }
 

@@ -1,5 +1,6 @@
 //! What a try at a summary takes: its model calls, what they cost, and what the audit keeps of them.
 
+use super::SummaryError;
 use crate::audit::{AuditWrite, AuditedCall, CallPurpose};
 use crate::id::TurnId;
 use crate::limits::UsedBudget;
@@ -54,7 +55,7 @@ impl Work {
         let (Some(write), Some(options)) = (&mut self.audit, &ctx.services.audit) else { return answer };
         let error = answer.as_ref().err().map(|error| options.redacted_text(&error.to_string()));
         let took = ctx.clock().coarse().saturating_sub(began);
-        let stored = self.memory.store(request, options, &mut write.contents);
+        let stored = self.memory.store(request, model, options, &mut write.contents);
         write.calls.push(AuditedCall {
             turn: self.turn.clone(),
             purpose: CallPurpose::Summary,
@@ -71,10 +72,20 @@ impl Work {
             injected: Vec::new(),
             system: stored.system,
             tools: stored.tools,
+            tools_withheld: request.withholds_tools(),
             schema: stored.schema,
+            fields: stored.fields,
             messages: stored.messages,
         });
         answer
+    }
+
+    /// The last reply was no summary: the audit says why.
+    pub(super) fn note_refused(&mut self, ctx: &TurnContext, error: &SummaryError) {
+        let call = self.audit.as_mut().and_then(|write| write.calls.last_mut());
+        if let (Some(call), Some(options)) = (call, &ctx.services.audit) {
+            call.error = Some(options.redacted_text(&error.to_string()));
+        }
     }
 
     /// Stores what the audit keeps, if there is one and if there is anything.

@@ -8,8 +8,8 @@ use crate::store::{AuditLimits, AuditWrite, AuditedCall, CallPurpose};
 /// A call that was sent these texts. Links are made as the runtime makes them.
 fn call(turn: &str, at: Timestamp, texts: &[&str]) -> (AuditedCall, Vec<(Text, Text)>) {
     let body = |text: &str| (digest(&format!("{text:?}")), Text::from(format!("{text:?}")));
-    let (system, tools) = (body("system"), body("tools"));
-    let (mut contents, mut link) = (vec![system.clone(), tools.clone()], Text::from(""));
+    let (system, tools, fields) = (body("system"), body("tools"), body("fields"));
+    let (mut contents, mut link) = (vec![system.clone(), tools.clone(), fields.clone()], Text::from(""));
     for text in texts {
         let (content, written) = body(text);
         let text: Text = format!("{link} {content}").into();
@@ -32,7 +32,9 @@ fn call(turn: &str, at: Timestamp, texts: &[&str]) -> (AuditedCall, Vec<(Text, T
         injected: vec![("recall".into(), 12)],
         system: system.0,
         tools: tools.0,
+        tools_withheld: true,
         schema: None,
+        fields: Some(fields.0),
         messages: link,
     };
     (call, contents)

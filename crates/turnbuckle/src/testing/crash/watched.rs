@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::life::BoundaryKind;
 use super::mortal::inside;
 use super::world::{World, call_of};
@@ -75,8 +77,14 @@ impl Model for WatchedModel {
     fn context_window(&self) -> Option<u64> {
         self.model.context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model.effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
+    }
+    fn body_fields(&self, request: &Request) -> Option<Value> {
+        self.model.body_fields(request)
     }
 }
 
@@ -178,6 +186,9 @@ macro_rules! forward_points {
             }
             fn redact_arguments(&self, arguments: &serde_json::Value) -> Result<Option<serde_json::Value>, crate::BoxError> {
                 self.hook.redact_arguments(arguments)
+            }
+            fn redact_text(&self, text: &str) -> Result<Option<String>, crate::BoxError> {
+                self.hook.redact_text(text)
             }
             fn points(&self) -> Points {
                 self.hook.points()
