@@ -77,8 +77,8 @@ async fn converse(fixed: u64, sizes: &[f64]) -> Came {
         assert_eq!(rig.ended(message).await.unwrap().outcome, Outcome::Completed);
         rig.conversations.drain(Duration::from_secs(600)).await;
     }
-    let cuts = store.cuts(&rig.id).await.unwrap().iter().map(|cut| Cut::clone(cut)).collect();
-    let summaries = store.summaries(&rig.id).await.unwrap().iter().map(|one| Summary::clone(one)).collect();
+    let cuts = store.cuts(&rig.id).await.unwrap();
+    let summaries = store.summaries(&rig.id).await.unwrap().iter().map(|one| (**one).clone()).collect();
     let log = rig.log().await.unwrap();
     let said = log.iter().filter(|event| matches!(event.kind, EventKind::UserMessage { .. })).map(|event| event.seq);
     let notice = |item: FeedItem| match item {
@@ -87,7 +87,7 @@ async fn converse(fixed: u64, sizes: &[f64]) -> Came {
         }
         _ => None,
     };
-    let told = rig.told().into_iter().filter_map(|told| notice(told.item.clone())).collect();
+    let told = rig.told().iter().filter_map(|told| notice(told.item.clone())).collect();
     Came { cuts, summaries, said: said.collect(), told, large }
 }
 
