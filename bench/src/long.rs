@@ -32,6 +32,12 @@ impl Template {
         Ok(Self { events: conversations.log(&id, Scope::local()).await? })
     }
 
+    /// How many events it has.
+    #[allow(clippy::len_without_is_empty, reason = "a turn has events")]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
     /// Fills the log of a new conversation with whole turns, at least so many events.
     pub async fn fill(&self, store: &dyn Store, id: &ConversationId, events: usize) -> Result<Written, BoxError> {
         let now = Timestamp::from_millis(1_769_860_800_000);

@@ -1,9 +1,12 @@
 //! What can be asked for. The help is the first documentation people read, so it teaches.
 
 mod answers;
+mod chat_help;
 mod erasure;
 mod examples;
+mod hints;
 mod hooks;
+mod rule;
 mod setup;
 
 use std::path::PathBuf;
@@ -15,6 +18,7 @@ use turnbuckle_tools::rules::Rule;
 pub(crate) use answers::{Answer, AnswerOptions, Approvals, ApprovalsCommand, CarryOn, Pending, Resolve};
 pub(crate) use erasure::{Delete, Export, Hold};
 pub(crate) use examples::command;
+pub(crate) use hints::after;
 pub(crate) use hooks::{Hooks, HooksCommand, HooksConform, HooksTest, TestedEvent};
 pub(crate) use setup::{Check, Completions, Init, InitTools, Man};
 
@@ -120,16 +124,24 @@ impl Common {
         self.config.is_some() || self.model.is_some() || self.store.is_some()
     }
 
-    /// As they were given, each with a space before it: behind a command they lead to the same conversations. A password in an
-    /// address is not repeated.
+    /// As they were given, each with a space before it: behind a command that looks they lead to the same conversations. A
+    /// password in an address is not repeated.
     pub(crate) fn same_store(&self) -> String {
         let config = self.config.as_ref().map(|path| path.display().to_string());
-        let given = [("--config", config), ("--store", self.store.clone()), ("--model", self.model.clone())];
-        let shown = given
-            .iter()
-            .filter_map(|(name, value)| Some(format!(" {name} {}", quoted(&without_password(value.as_deref()?)))));
-        shown.collect()
+        shown_options(&[("--config", config.as_deref()), ("--store", self.store.as_deref())])
     }
+
+    /// The same for a command that runs the agent: with its model.
+    pub(crate) fn same_agent(&self) -> String {
+        self.same_store() + &shown_options(&[("--model", self.model.as_deref())])
+    }
+}
+
+/// Those that were given, as a person would type them.
+fn shown_options(given: &[(&str, Option<&str>)]) -> String {
+    let shown =
+        given.iter().filter_map(|(name, value)| Some(format!(" {name} {}", quoted(&without_password((*value)?)))));
+    shown.collect()
 }
 
 #[derive(Debug, Subcommand)]
@@ -192,7 +204,7 @@ pub(crate) enum Command {
 
 /// Options of `chat`.
 #[derive(Debug, Default, clap::Args)]
-#[command(after_help = CHAT_HELP)]
+#[command(after_help = chat_help::TEXT)]
 pub(crate) struct Chat {
     /// Go on with this conversation; made if there is none. Without ID: choose among the last ones [default: a new one]
     #[arg(short = 'c', value_name = "ID", num_args = 0..=1, default_missing_value = "")]
@@ -229,7 +241,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) bare: bool,
     /// Allow calls without asking, for this run: `shell(cargo test *)`, `write_file(src/**)`. Repeatable
-    #[arg(long, value_name = "RULE")]
+    #[arg(long, value_name = "RULE", value_parser = rule::parse)]
     pub(crate) allow: Vec<Rule>,
     #[command(flatten)]
     pub(crate) carry_on: CarryOn,
@@ -240,9 +252,9 @@ pub(crate) struct Run {
 /// Options of `serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Where to listen: ADDRESS:PORT; port 0 takes a free one. Other than loopback only with `[[serve.tokens]]` [default: `listen` in
+    /// Where to listen: ADDRESS:PORT, or localhost:PORT; port 0 takes a free one. Other than loopback only with `[[serve.tokens]]` [default: `listen` in
     /// [serve], else 127.0.0.1:7878]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = hints::listen_address)]
     pub(crate) listen: Option<std::net::SocketAddr>,
     /// Let MCP clients approve calls over `/mcp`. A client is usually a model: it could approve what it asked for itself
     #[arg(long)]
@@ -269,10 +281,17 @@ pub(crate) struct Mcp {
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum McpCommand {
     /// Log in at an MCP server of the configuration that has a `url`
-    Login {
-        /// The server's name
-        name: String,
-    },
+    Login(McpLogin),
+}
+
+/// Options of `mcp login`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct McpLogin {
+    /// The server's name
+    pub(crate) name: String,
+    /// Print where the tokens are as one JSON object. The address to open stands on stderr
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options of `cancel`.
@@ -434,16 +453,6 @@ in the project. Your own file and a file named with --config need none of this.
   turnbuckle trust list       what was accepted
   turnbuckle trust revoke     take it back";
 
-const CHAT_HELP: &str = "\
-A line is a message. While a turn runs you can type the next one: it is queued. What the turn asks is answered in place:
-y approves, n refuses, and any other text refuses with that reason, which the model reads.
-
-  Ctrl-C    cancels the turn; again leaves        /help     what can be typed
-  Ctrl-D    leaves                                /quit     leaves; a turn that waits goes on waiting
-
-As long as it runs it also takes up what nobody else does in the same store: turns that a crash left, answers that
-expired, background hooks. From a pipe it reads line by line and ends with the input, with the exit code of the last turn.";
-
 const CANCEL_HELP: &str = "\
 Open calls get a `[cancelled]` result, and the turn ends. A turn that runs in another process is cancelled there: it is
 asked to, and looks every second. Nothing to cancel is no error.";
@@ -460,8 +469,9 @@ mod tests {
 
     #[test]
     fn a_command_that_is_shown_can_be_copied() {
-        let common =
-            Common { config: Some("my 'own'.toml".into()), store: Some("sqlite:a.db".into()), ..Common::default() };
+        let (store, model) = (Some("sqlite:a.db".into()), Some("demo".into()));
+        let common = Common { config: Some("my 'own'.toml".into()), store, model, ..Common::default() };
         assert_eq!(common.same_store(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db");
+        assert_eq!(common.same_agent(), r" --config 'my '\''own'\''.toml' --store sqlite:a.db --model demo");
     }
 }

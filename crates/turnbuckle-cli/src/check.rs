@@ -3,7 +3,7 @@
 mod access;
 mod claude;
 mod context;
-mod shell;
+pub(crate) mod shell;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,6 +29,7 @@ use crate::output;
 use crate::problem::{Place, Problem};
 use crate::show::json_line;
 use crate::trust::{Gate, not_accepted};
+pub(crate) use context::no_history;
 use shell::ShellFault;
 
 /// Prints what was found on stderr, and on stdout what would run if nothing fails; or all of it as JSON on stdout.
@@ -36,7 +37,8 @@ pub(crate) fn check(args: &Check, common: &Common) -> Result<Exit, Stopped> {
     let mut prepared = prepare(common, Gate::Judged);
     let more = suspicions(&prepared);
     prepared.problems.extend(more);
-    if !prepared.standing.is_accepted() {
+    // What cannot be read has nothing that `trust` could show.
+    if !prepared.standing.is_accepted() && !prepared.items.is_empty() {
         prepared.problems.push(not_accepted(&prepared.project.file()));
     }
     let exit = if prepared.has_errors() { Exit::Usage } else { Exit::Completed };
@@ -172,17 +174,17 @@ fn broken_shell_string((part, entry): (&HookPart, &HookEntry), folder: &Path) ->
     Some(problem.at(place))
 }
 
-/// Hooks that count in the memory of their process.
+/// Hooks that keep what they know in the memory of their process.
 const PER_PROCESS: &[&str] = &["quota", "cache", "rate_limit", "concurrency", "circuit_breaker", "monitor"];
 
 /// `run` and `resolve` are a process for each turn, so such a hook never sees two turns there.
 fn counts_per_process(part: &HookPart) -> Option<Problem> {
     let name = PER_PROCESS.iter().find(|name| **name == part.used.name)?;
     let what = format!(
-        "`{name}` counts in the memory of its process, and `turnbuckle run` is a process for each turn: there it counts \
-         within one turn only"
+        "`{name}` works within one process, and `turnbuckle run` is a process for each turn: there it works within one \
+         turn only"
     );
-    Some(Problem::warning(what).at(&part.place).hint("in a chat it counts over all turns"))
+    Some(Problem::warning(what).at(&part.place).hint("in a chat and in `serve` it works over all turns"))
 }
 
 /// Whether a hook in `folder` would find the program.
@@ -457,9 +459,17 @@ fn summary(prepared: &Prepared) -> String {
         }
     }
     text += &of_sub_agents(prepared);
+    let found = match prepared.problems.iter().filter(|problem| !problem.is_error()).count() {
+        0 => "no errors".to_owned(),
+        1 => "no errors, 1 warning".to_owned(),
+        warnings => format!("no errors, {warnings} warnings"),
+    };
     let _ = match prepared.standing.is_accepted() {
-        true => writeln!(text, "ok        nothing would fail"),
-        false => writeln!(text, "refused   nothing would fail once {} is accepted", prepared.project.file().display()),
+        true => writeln!(text, "ok        {found}"),
+        false => {
+            let file = prepared.project.file();
+            writeln!(text, "not accepted  {found}; `turnbuckle trust` shows {} and accepts it", file.display())
+        }
     };
     text
 }

@@ -57,6 +57,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // A closed stdout or stderr is not an error.
             let _ = error.print();
+            let given: Vec<String> =
+                std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+            if let Some(hint) = args::after(&error, &given) {
+                output::say(&show::clean(&format!("\nhint: {hint}")));
+            }
             return if error.use_stderr() { Exit::Usage } else { Exit::Completed }.into();
         }
     };

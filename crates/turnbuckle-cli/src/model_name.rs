@@ -70,7 +70,7 @@ impl ModelName {
             ("demo", "") => Ok(Self::Demo),
             ("script", "") => Err(unfinished(text, "script:FILE")),
             ("script", file) => Ok(Self::Script(file.into())),
-            _ => Name::parse(text).map(Self::Provider).map_err(|error| not_understood(&error, kind)),
+            _ => Name::parse(text).map(Self::Provider).map_err(|error| not_understood(&error, text, kind)),
         }
     }
 
@@ -202,12 +202,42 @@ fn unfinished(text: &str, form: &str) -> Problem {
     Problem::error(format!("model {text:?} is not complete")).hint(form)
 }
 
-fn not_understood(error: &NameError, kind: &str) -> Problem {
+/// How names of well-known models begin, and the provider that has them or the server that mostly runs them.
+const FAMILIES: [(&str, &str); 12] = [
+    ("gpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("claude", "anthropic"),
+    ("llama", "ollama"),
+    ("qwen", "ollama"),
+    ("mistral", "ollama"),
+    ("mixtral", "ollama"),
+    ("gemma", "ollama"),
+    ("deepseek", "ollama"),
+    ("phi", "ollama"),
+];
+
+/// The whole name of a model that was named without its provider.
+fn of_family(text: &str) -> Option<String> {
+    // An address, which may have a password, is not repeated.
+    let is_plain = text.len() <= 64 && text.chars().all(|sign| sign.is_ascii_alphanumeric() || "-._:".contains(sign));
+    let lower = text.to_ascii_lowercase();
+    let (_, provider) = FAMILIES.iter().find(|(family, _)| is_plain && lower.starts_with(family))?;
+    Some(match text {
+        // The name of the family is no model.
+        "claude" => "anthropic:claude-sonnet-5-5".to_owned(),
+        _ => format!("{provider}:{text}"),
+    })
+}
+
+fn not_understood(error: &NameError, text: &str, kind: &str) -> Problem {
     match error {
         NameError::Incomplete { name, form } => unfinished(name, form),
         _ => {
             let prefixes = providers().iter().map(|provider| provider.prefix());
-            let near = nearest(kind, prefixes.chain(["script", "demo"]));
+            let near = || nearest(kind, prefixes.chain(["script", "demo"])).map(str::to_owned);
+            let near = of_family(text).or_else(near);
             let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
             Problem::error(error.to_string()).hint(format!("{near}models: {}", forms()))
         }
@@ -286,6 +316,9 @@ impl Model for SharedModel {
     fn context_window(&self) -> Option<u64> {
         self.model().context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model().effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model().count_tokens(text)
     }
@@ -316,6 +349,9 @@ impl Model for NamedModel {
     fn context_window(&self) -> Option<u64> {
         self.model.context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model.effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
     }
@@ -339,5 +375,22 @@ mod tests {
             assert!(ModelName::parse(bad).is_err(), "{bad}");
         }
         assert!(ModelName::parse("scirpt:x").unwrap_err().to_string().contains("did you mean `script`?"));
+    }
+
+    #[test]
+    fn a_model_without_its_provider_is_named_with_it_and_what_is_suggested_is_a_name() {
+        for (given, meant) in [
+            ("gpt-4", "openai:gpt-4"),
+            ("o3-mini", "openai:o3-mini"),
+            ("claude", "anthropic:claude-sonnet-5-5"),
+            ("claude-opus-5", "anthropic:claude-opus-5"),
+            ("llama3:8b", "ollama:llama3:8b"),
+        ] {
+            let told = ModelName::parse(given).unwrap_err().to_string();
+            assert!(told.contains(&format!("did you mean `{meant}`?")), "{told}");
+            assert!(ModelName::parse(meant).is_ok(), "{meant}");
+        }
+        let secret = ModelName::parse("gpt-x@http://me:secret@host/v1:m").unwrap_err().to_string();
+        assert!(!secret.contains("secret"), "{secret}");
     }
 }

@@ -57,6 +57,18 @@ pub(crate) enum Severity {
     Error,
     /// It would not, and probably is not meant.
     Warning,
+    /// Nothing is wrong: somebody must answer before it goes on.
+    Waiting,
+}
+
+impl Severity {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Waiting => "waiting",
+        }
+    }
 }
 
 /// Something to tell the person. What it says may quote an address; a password in it is not shown.
@@ -75,6 +87,11 @@ impl Problem {
 
     pub(crate) fn warning(what: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(what) }
+    }
+
+    /// Not a problem, but what must happen before it goes on.
+    pub(crate) fn waiting(what: impl Into<String>) -> Self {
+        Self { severity: Severity::Waiting, ..Self::error(what) }
     }
 
     pub(crate) fn at(mut self, place: &Place) -> Self {
@@ -116,12 +133,8 @@ impl Problem {
 
     /// For programs.
     pub(crate) fn json(&self) -> Value {
-        let severity = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
         json!({
-            "severity": severity, "what": self.what, "hint": self.hint,
+            "severity": self.severity.word(), "what": self.what, "hint": self.hint,
             "file": self.place.as_ref().map(|place| &*place.file), "line": self.place.as_ref().map(|place| place.line),
         })
     }
@@ -148,11 +161,7 @@ impl fmt::Display for Problem {
     /// What and where; the hint is a line of its own. Names and reasons in it may come from a model, a file or a program:
     /// their further lines are indented, so that none of them can pass for an error or a hint of the program.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
-        write!(f, "{word}: {}", self.without_severity())
+        write!(f, "{}: {}", self.severity.word(), self.without_severity())
     }
 }
 

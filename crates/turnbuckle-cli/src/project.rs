@@ -101,6 +101,22 @@ impl Project {
         }
     }
 
+    /// Said where an agent may run: its tools reach whatever is in the folder.
+    pub(crate) fn too_wide(&self) -> Option<Problem> {
+        let home = crate::user_folders::home().and_then(|home| home.canonicalize().ok());
+        self.width(home.as_deref())
+    }
+
+    fn width(&self, home: Option<&Path>) -> Option<Problem> {
+        let what = match home {
+            _ if self.folder.parent().is_none() => "the project is `/`, the whole machine",
+            Some(home) if home == self.folder => "the project is your home directory",
+            _ => return None,
+        };
+        let what = format!("{what}: file tools and commands reach everything in it");
+        Some(Problem::warning(what).hint("change into the folder of a project first"))
+    }
+
     /// What a person should know about the choice.
     pub(crate) fn remarks(&self) -> Vec<Problem> {
         let warn = |second: &PathBuf| {
@@ -200,6 +216,16 @@ mod tests {
         assert_eq!(tree.from("home/w/x/y", "home").0, "home/w");
         assert_eq!(tree.from("home/z", "home").0, "home/z");
         assert_eq!(tree.from("home", "home").0, "home", "for those who stand in it it is one");
+    }
+
+    #[test]
+    fn home_and_the_root_of_the_machine_are_told_of_and_other_projects_are_not() {
+        let tree = Tree::of(&["home/w/"]);
+        let home = tree.path("home");
+        let told = |folder: &Path| Project::at(folder, folder).width(Some(&home)).map(|problem| problem.to_string());
+        assert!(told(&home).is_some_and(|told| told.contains("your home directory")));
+        assert!(told(Path::new("/")).is_some_and(|told| told.contains("the whole machine")));
+        assert_eq!(told(&home.join("w")), None);
     }
 
     #[test]

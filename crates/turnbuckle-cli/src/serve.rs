@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use turnbuckle::conversation::{OnChangedAgent, OtherAgents};
 use turnbuckle::scope::PermissionMode;
 use turnbuckle_mcp::{Approvals, HttpConversationServer, NewIds};
-use turnbuckle_server::{Certificate, ClientIds, Metrics, ServeError, Server, Tokens};
+use turnbuckle_server::{Certificate, ClientIds, LiveQuestions, Metrics, ServeError, Server, Tokens};
 
 use self::certificate::CertificateFiles;
 use self::token_files::TokenFiles;
@@ -22,6 +22,7 @@ use crate::assemble::prepare;
 use crate::config;
 use crate::demo::PageStory;
 use crate::exit::Exit;
+use crate::hooks;
 use crate::links;
 use crate::output;
 use crate::problem::Problem;
@@ -37,7 +38,9 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let common = &args.trust.noted_in(common);
     let mut prepared = prepare(common, Gate::Needed(args.trust));
     let part = std::mem::take(&mut prepared.config.serve);
-    let is_bare = prepared.model_is_default && prepared.files.is_empty() && common.store.is_none();
+    // The demonstration never stands in the place of conversations that are there.
+    let is_bare =
+        prepared.model_is_default && prepared.files.is_empty() && common.store.is_none() && !prepared.store.is_there();
     let tokens = part.tokens();
     let token_files = tokens.as_ref().map(|list| TokenFiles {
         files: prepared.files.clone(),
@@ -45,6 +48,7 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         common: common.clone(),
         accepted: list.clone(),
     });
+    let hook_lines = hooks::told_lines(&prepared);
     let ready = Ready::of(prepared)?;
     let remarks = ready.remarks();
     if !remarks.trim().is_empty() {
@@ -82,6 +86,10 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     let conversations = builder.other_agents(OtherAgents::Refuse).build();
     let mut server = Server::builder(conversations.clone()).local_user(ready.scope.clone()).limits(part.limits());
     let tokens = tokens.map(Tokens::new);
+    // The hooks of the story are its own, and no configuration has them.
+    if story.is_none() {
+        server = server.hook_lines(hook_lines);
+    }
     if let Some(tokens) = &tokens {
         server = server.tokens(tokens.clone());
     }
@@ -102,6 +110,9 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
         let mcp = mcp.clone();
         async move { mcp.handle(scope, request).await }
     });
+    let questions = LiveQuestions::default();
+    ready.desk.ask_at(questions.clone());
+    server = server.live_questions(questions);
     let store = ready.store.clone();
     let size = move || store.bytes().map(|bytes| bytes as f64);
     server = server.metrics(metrics).gauge("turnbuckle_store_bytes", "Bytes of the store's files.", size);
@@ -121,6 +132,8 @@ pub(crate) async fn serve(args: Serve, common: &Common) -> Result<Exit, Stopped>
     output::say(&format!("listening on {scheme}://{bound}"));
     if story.is_some() {
         output::say("no model is set up: this is a demonstration in a scratch folder, and nothing of it is kept");
+    } else if ready.is_demo() {
+        output::say(&format!("the conversations of {} are served, and the demo model answers", ready.store));
     }
     let telling = async {
         if let Some(story) = &story

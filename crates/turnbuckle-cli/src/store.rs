@@ -127,6 +127,12 @@ impl StoreName {
         }
     }
 
+    /// Whether there is something under its name already. What cannot be looked at counts as there.
+    pub(crate) fn is_there(&self) -> bool {
+        let missing = |path: &Path| path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        self.file_path().is_some_and(|path| !missing(path))
+    }
+
     /// The file that it writes: no tool of a model reaches it, nor what SQLite keeps beside it.
     pub(crate) fn absolute_file(&self) -> Option<PathBuf> {
         self.file_path().and_then(|path| std::path::absolute(path).ok())
@@ -316,8 +322,7 @@ pub(crate) fn unopened(path: &Path) -> &'static str {
     // Asked, not tried: closing a descriptor of the file would drop the locks of this process on it.
     match rustix::fs::access(path, rustix::fs::Access::READ_OK) {
         Err(rustix::io::Errno::ACCESS) => {
-            "a database is for the account that made it alone; people who share one work as the same account, each with an \
-             XDG_CONFIG_HOME of their own"
+            "this database belongs to another account; use `--store sqlite:PATH` for one of your own"
         }
         _ => ELSEWHERE,
     }

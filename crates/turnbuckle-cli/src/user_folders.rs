@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::problem::Problem;
 use crate::project::FILE;
 
 const NAME: &str = "turnbuckle";
@@ -16,6 +17,19 @@ pub(crate) fn home() -> Option<PathBuf> {
 /// else in every folder.
 fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// A variable that is set and not used, because its path is relative.
+pub(crate) fn remarks() -> Vec<Problem> {
+    let relative = |variable: &str| {
+        let path = std::env::var_os(variable).map(PathBuf::from)?;
+        (!path.as_os_str().is_empty() && path.is_relative()).then_some(path)
+    };
+    let warn = |(variable, instead): (&str, &str)| {
+        let what = format!("{variable} is {:?}, which is not an absolute path: it is not used", relative(variable)?);
+        Some(Problem::warning(what).hint(format!("{instead}/{NAME} is used instead; write the path from `/` on")))
+    };
+    [("XDG_CONFIG_HOME", "~/.config"), ("XDG_STATE_HOME", "~/.local/state")].into_iter().filter_map(warn).collect()
 }
 
 /// `$XDG_CONFIG_HOME/turnbuckle`, else `~/.config/turnbuckle`.

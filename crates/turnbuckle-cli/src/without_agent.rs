@@ -18,6 +18,7 @@ use crate::project::Project;
 use crate::run::who_else;
 use crate::store::{MADE_BY_RUN, StoreName};
 use crate::trust::Gate;
+use crate::user_folders;
 
 /// The chosen store, who is acting, and what they may do.
 pub(crate) struct WithoutAgent {
@@ -96,6 +97,7 @@ impl Chosen {
         if !is_other_store {
             problems.retain(Problem::is_error);
             output::report(&project.remarks());
+            output::report(&user_folders::remarks());
         }
         if is_other_store {
             let what = format!("{} names a store, and is not accepted", project.file().display());

@@ -24,7 +24,7 @@
 //!
 //! | Option | Default | |
 //! |---|---|---|
-//! | `file` | `"audit.jsonl"` in the folder for data | where to write; a relative path begins in the project's folder |
+//! | `file` | `"audit.jsonl"` in the `.turnbuckle` of the project | where to write; a relative path begins in the project's folder |
 //! | `max_bytes` | 10,485,760 (10 MiB) | how large a file may grow; at least 1,024 |
 //! | `keep` | 5 | how many full files are kept, 0 to 1,000 |
 //! | `content` | `false` | whether what was said, arguments and results are written, too |

@@ -13,7 +13,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use turnbuckle::{CallId, ConversationId};
+use turnbuckle::ConversationId;
 
 use crate::elicitation::{Elicitation, ElicitationAnswer, Person};
 
@@ -21,6 +21,8 @@ use crate::elicitation::{Elicitation, ElicitationAnswer, Person};
 const MOST_REPORTS: usize = 16;
 /// Questions of a server that are kept for the result of a call.
 const MOST_QUESTIONS: usize = 8;
+/// The longest schema of an answer, as JSON: it is kept and shown while the question stands.
+const MOST_SCHEMA: usize = 64 << 10;
 /// Why there is no answer.
 const NOT_ASKED: &str = "nobody was asked";
 /// The longest text of one of them.
@@ -39,16 +41,21 @@ pub(crate) struct Told {
 
 /// Whose call it is, and who can be asked about it.
 pub(crate) struct Caller {
-    pub(crate) server: String,
     pub(crate) conversation: ConversationId,
-    pub(crate) call: CallId,
-    pub(crate) person: Option<Arc<dyn Person>>,
+    pub(crate) asked: Option<Asked>,
+}
+
+/// Who is asked, and what every question of the call says about it.
+pub(crate) struct Asked {
+    pub(crate) person: Arc<dyn Person>,
+    /// Without words and schema.
+    pub(crate) about: Elicitation,
 }
 
 impl Caller {
     /// A program such as a hook, for which no person is asked: while its call is open, it belongs to no conversation.
-    pub(crate) fn program(server: &str) -> Self {
-        Self { server: server.to_owned(), conversation: "".into(), call: "".into(), person: None }
+    pub(crate) fn program() -> Self {
+        Self { conversation: "".into(), asked: None }
     }
 }
 
@@ -83,14 +90,12 @@ impl OpenCall {
 
     /// The answer of the person, or why there is none.
     async fn ask(&self, message: String, schema: Value) -> Result<ElicitationAnswer, &'static str> {
-        let person = self.caller.person.as_ref().ok_or(NOT_ASKED)?;
+        let Asked { person, about } = self.caller.asked.as_ref().ok_or(NOT_ASKED)?;
         // A server that asks without end is not passed on.
         if self.over.is_cancelled() || self.asked.fetch_add(1, Ordering::Relaxed) >= MOST_QUESTIONS {
             return Err(NOT_ASKED);
         }
-        let Caller { server, conversation, call, .. } = &self.caller;
-        let (server, conversation, call) = (server.clone(), conversation.clone(), call.clone());
-        let asked = person.ask(Elicitation { server, conversation, call, message, schema });
+        let asked = person.ask(Elicitation { message, schema, ..about.clone() });
         tokio::select! {
             answer = asked => answer.ok_or(NOT_ASKED),
             () = self.over.cancelled() => Err("nobody answered in time"),
@@ -190,6 +195,7 @@ impl ClientHandler for Handler {
             _ => ("a question of an unknown kind".to_owned(), None),
         };
         let message = message[..message.floor_char_boundary(MOST_QUESTION)].to_owned();
+        let schema = schema.filter(|schema| schema.to_string().len() <= MOST_SCHEMA);
         let answer = match (schema, self.0.asking()) {
             (Some(schema), Some(call)) => call.ask(message.clone(), schema).await,
             _ => Err(NOT_ASKED),

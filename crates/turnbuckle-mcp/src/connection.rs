@@ -163,7 +163,10 @@ impl Connection {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.opened.service.is_closed() || self.opened.service.peer().is_transport_closed()
+        // Over HTTP nothing else ends with a message that is too long.
+        self.opened.ended.is_too_long()
+            || self.opened.service.is_closed()
+            || self.opened.service.peer().is_transport_closed()
     }
 
     /// What it offers; listed anew if it said that this has changed.

@@ -1,7 +1,9 @@
 //! Questions of a server to a person, asked while the call that they belong to is open.
 
 use serde_json::Value;
-use turnbuckle::{BoxFuture, CallId, ConversationId};
+use turnbuckle::message::Text;
+use turnbuckle::scope::Author;
+use turnbuckle::{BoxFuture, CallId, ConversationId, Timestamp};
 
 /// What a server wants to know of a person (the protocol calls it an elicitation).
 ///
@@ -15,6 +17,14 @@ pub struct Elicitation {
     pub conversation: ConversationId,
     /// The call.
     pub call: CallId,
+    /// The tool that was called, by the name that the model knows.
+    pub tool: Text,
+    /// The agent that called it.
+    pub agent: Text,
+    /// Who sent the message of the turn.
+    pub requester: Author,
+    /// When the time of the call is up.
+    pub expires: Timestamp,
     /// What the server says, cut to a readable length.
     pub message: String,
     /// The JSON schema of the answer: an object whose properties are texts, numbers, booleans or choices.

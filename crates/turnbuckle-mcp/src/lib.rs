@@ -29,6 +29,7 @@
 mod client;
 mod connection;
 mod elicitation;
+mod http_client;
 mod listing;
 mod oauth;
 mod options;

@@ -32,7 +32,7 @@ struct Inner {
     options: ServerOptions,
     /// What was accepted.
     pinned: Option<Arc<Listing>>,
-    /// Told what the server lists when it starts, if that is not what was accepted.
+    /// Told what the server lists when one of its tools is called.
     on_listed: Option<OnListed>,
     /// Held only to look and to replace, never while something is awaited.
     state: Mutex<State>,
@@ -70,7 +70,8 @@ impl McpServer {
         self.with(Some(Arc::new(listing)), self.0.on_listed.clone())
     }
 
-    /// The same, which tells when the server lists other tools than the accepted ones.
+    /// The same, which tells what the server lists when one of its tools is called: with each call while that is not what was accepted, and
+    /// once for each listing that is, so that an offer which was noted before can be forgotten.
     #[must_use]
     pub fn on_listed(&self, tell: impl Fn(&Listing) + Send + Sync + 'static) -> Self {
         self.with(self.0.pinned.clone(), Some(Arc::new(tell)))
@@ -121,8 +122,7 @@ impl McpServer {
             if !self.is_as_accepted(&listing, tool) {
                 return Err(McpError::Changed { tool: tool.to_owned() });
             }
-            let caller = Caller::program(self.name());
-            connection.call(tool, arguments, caller).await?.answer(|_| {}).await
+            connection.call(tool, arguments, Caller::program()).await?.answer(|_| {}).await
         };
         match answered.await {
             Ok(answered) => {
@@ -238,21 +238,22 @@ impl McpServer {
         error
     }
 
-    /// Whether the server still means by this tool what was accepted. Tells who asked to know if it does not.
+    /// Whether the server still means by this tool what was accepted. Tells who asked to know what it lists.
     pub(crate) fn is_as_accepted(&self, listing: &Arc<Listing>, tool: &str) -> bool {
         let Some(pinned) = &self.0.pinned else { return true };
         // A listing is compared once, and not at each call: it may have hundreds of tools.
         if self.0.state().accepted.as_ref().is_some_and(|accepted| Arc::ptr_eq(accepted, listing)) {
             return true;
         }
-        if **pinned == **listing {
+        let is_equal = **pinned == **listing;
+        if is_equal {
             self.0.state().accepted = Some(listing.clone());
-            return true;
         }
         if let Some(tell) = &self.0.on_listed {
             tell(listing);
         }
-        pinned.tool(tool).map(crate::ListedTool::digest) == listing.tool(tool).map(crate::ListedTool::digest)
+        is_equal
+            || pinned.tool(tool).map(crate::ListedTool::digest) == listing.tool(tool).map(crate::ListedTool::digest)
     }
 }
 

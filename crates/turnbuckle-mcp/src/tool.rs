@@ -12,8 +12,9 @@ use turnbuckle::models::Script;
 use turnbuckle::tool::{Approval, Effect, Output, Spec, Tool};
 use turnbuckle::{Agent, BoxError, BoxFuture, Turn};
 
-use crate::client::Caller;
+use crate::client::{Asked, Caller};
 use crate::connection::McpError;
+use crate::elicitation::Elicitation;
 use crate::listing::{ListedTool, Listing};
 use crate::options::Hints;
 use crate::result;
@@ -145,17 +146,26 @@ impl Tool for McpTool {
                     "[not run] {text}: its definition has changed since. A person must accept it first"
                 )));
             }
-            let caller = Caller {
-                server: name.to_owned(),
-                conversation: turn.conversation().clone(),
-                call: call.call.clone(),
-                person: self.server.options().person.clone(),
-            };
+            let limit = self.server.options().timeout;
+            let asked = self.server.options().person.clone().map(|person| {
+                let about = Elicitation {
+                    server: name.to_owned(),
+                    conversation: turn.conversation().clone(),
+                    call: call.call.clone(),
+                    tool: self.spec.definition.name.clone(),
+                    agent: turn.agent().name().into(),
+                    requester: turn.scope().by(),
+                    expires: turn.clock().now().after(limit),
+                    message: String::new(),
+                    schema: Value::Null,
+                };
+                Asked { person, about }
+            });
+            let caller = Caller { conversation: turn.conversation().clone(), asked };
             let mut pending = match connection.call(&self.name, arguments, caller).await {
                 Ok(pending) => pending,
                 Err(error) => return Ok(self.failed(error, connection.is_closed(), &[])),
             };
-            let limit = self.server.options().timeout;
             let in_time = tokio::select! {
                 answer = pending.answer(|text| turn.report_progress(text)) => Some(answer),
                 () = turn.clock().sleep(limit) => None,

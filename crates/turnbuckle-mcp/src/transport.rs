@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::ServiceExt as _;
+use rmcp::model::ErrorCode;
 use rmcp::service::{RoleClient, RunningService, ServiceError};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -22,6 +23,7 @@ use turnbuckle_tools::{Pipes, Program, ProgramOptions};
 
 use crate::client::{Handler, Told};
 use crate::connection::McpError;
+use crate::http_client::HttpClient;
 use crate::oauth;
 use crate::options::Endpoint;
 
@@ -43,14 +45,27 @@ pub(crate) struct WhyEnded {
 }
 
 impl WhyEnded {
+    pub(crate) fn note_too_long(&self) {
+        self.message_was_too_long.store(true, Ordering::Release);
+    }
+
+    /// Whether the server sent a message that is too long: the connection is not used any more.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.message_was_too_long.load(Ordering::Acquire)
+    }
+
     fn too_long(&self) -> Option<McpError> {
-        let was_too_long = self.message_was_too_long.load(Ordering::Acquire);
-        was_too_long.then_some(McpError::TooLong { mebibytes: MOST_MESSAGE >> 20 })
+        self.is_too_long().then_some(McpError::TooLong { mebibytes: MOST_MESSAGE >> 20 })
     }
 
     /// Why a request failed.
     pub(crate) fn why(&self, error: ServiceError) -> McpError {
-        let of_connection = matches!(error, ServiceError::TransportClosed | ServiceError::TransportSend(_));
+        // A stream of answers that breaks off is told as an error of the protocol, made by the client.
+        let of_connection = match &error {
+            ServiceError::TransportClosed | ServiceError::TransportSend(_) => true,
+            ServiceError::McpError(error) => error.code == ErrorCode::INTERNAL_ERROR,
+            _ => false,
+        };
         self.too_long().filter(|_| of_connection).unwrap_or_else(|| error.into())
     }
 }
@@ -82,8 +97,8 @@ async fn open_program(name: &str, options: &ProgramOptions, told: Arc<Told>) -> 
     Ok(Opened { service, program: Some(program), ended })
 }
 
-/// The longest message of a program. Without a limit a server that writes no end of a line would fill the memory of this process.
-const MOST_MESSAGE: usize = 64 << 20;
+/// The longest message. Without a limit a server that writes no end of a line would fill the memory of this process.
+pub(crate) const MOST_MESSAGE: usize = 64 << 20;
 
 /// Fails when a line is longer than a message may be, which ends the connection.
 struct LineLimit<R> {
@@ -113,7 +128,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for LineLimit<R> {
             longest = longest.max(this.length);
         }
         if longest > MOST_MESSAGE {
-            this.ended.message_was_too_long.store(true, Ordering::Release);
+            this.ended.note_too_long();
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "a message of the server is too long")));
         }
         Poll::Ready(Ok(()))
@@ -151,17 +166,20 @@ async fn open_http(
     config.custom_headers = own;
     // A token of the configuration is not replaced by one of a login.
     let tokens = tokens.filter(|_| !own_token);
+    config.max_sse_event_size = MOST_MESSAGE;
+    let ended = WhyEnded::default();
+    let client = HttpClient::new(client()?, ended.clone());
     let greeted = match tokens {
         Some(tokens) => {
             let mut manager = oauth::manager(url, tokens).await?;
             manager.initialize_from_store().await.map_err(|error| McpError::Login(Box::new(error)))?;
-            let client = AuthClient::new(client()?, manager);
+            let client = AuthClient::new(client, manager);
             Handler(told).serve(StreamableHttpClientTransport::with_client(client, config)).await
         }
-        None => Handler(told).serve(StreamableHttpClientTransport::with_client(client()?, config)).await,
+        None => Handler(told).serve(StreamableHttpClientTransport::with_client(client, config)).await,
     };
-    let service = greeted.map_err(|error| McpError::Greeting(Box::new(error)))?;
-    Ok(Opened { service, program: None, ended: WhyEnded::default() })
+    let service = greeted.map_err(|error| ended.too_long().unwrap_or_else(|| McpError::Greeting(Box::new(error))))?;
+    Ok(Opened { service, program: None, ended })
 }
 
 /// Follows no redirect: the address is the one that was accepted, and headers may hold a token.

@@ -11,7 +11,7 @@ use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::{BoxFuture, Reply};
 
 use crate::endpoint::{Endpoint, Timeouts};
-use crate::options::ModelOptions;
+use crate::options::{Effort, ModelOptions};
 use crate::prices::{Price, Prices};
 use crate::tokenizer::Tokenizer;
 
@@ -29,6 +29,8 @@ pub struct Client<W> {
     pub(crate) tokenizer: Tokenizer,
     /// How many tokens the model takes, if the caller knows better than the table of prices.
     pub(crate) window: Option<u64>,
+    /// What was chosen with [`ModelOptions`].
+    pub(crate) effort: Option<Effort>,
     pub(crate) wire: W,
 }
 
@@ -70,6 +72,7 @@ impl<W> Client<W> {
             free: false,
             tokenizer,
             window: None,
+            effort: None,
             wire,
         }
     }
@@ -139,6 +142,9 @@ impl<W: Wire> Model for Client<W> {
     }
     fn context_window(&self) -> Option<u64> {
         self.window.or_else(|| self.prices.of(&self.model)?.context)
+    }
+    fn effort(&self) -> Option<&str> {
+        self.effort.map(Effort::name)
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.tokenizer.count(text)

@@ -40,6 +40,16 @@ pub(crate) enum Identity {
     BadLink,
 }
 
+impl Identity {
+    /// Whether it stands for one caller, and not for all those of whom nothing is known.
+    pub(crate) fn is_known(self) -> bool {
+        match self {
+            Self::Local | Self::Token(_) | Self::Link(_) => true,
+            Self::Unknown | Self::Nobody | Self::AtLogin | Self::BadLink => false,
+        }
+    }
+}
+
 /// Where the log of requests finds the user once the caller is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownUser(pub(crate) Arc<OnceLock<Arc<str>>>);

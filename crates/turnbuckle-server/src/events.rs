@@ -45,7 +45,7 @@ const RETRY_MS: u32 = 1_000;
 /// without it, from now on. After `lagged`, take a new snapshot (`GET /v1/conversations/{id}`).
 #[utoipa::path(get, path = "/v1/conversations/{id}/events", tag = "conversations",
     params(("id" = String, Path), ("Last-Event-ID" = Option<String>, Header, description = "a cursor")),
-    responses((status = 200, content_type = "text/event-stream", body = String), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "events, until the client or the server ends the stream", content_type = "text/event-stream", body = String), (status = "4XX", description = "there is no stream: `unauthorized`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn events(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -185,8 +185,8 @@ impl EventStream {
         let count = self.count.as_mut()?;
         let waiting = match count.as_of == Some(asked_at) {
             // Those of other conversations: a count of a moment ago will do.
-            true => self.app.waiting.of(&self.app.conversations, &self.caller.scope).await,
-            false => self.app.waiting.of_since(&self.app.conversations, &self.caller.scope, asked_at).await,
+            true => self.app.waiting.of(&self.app, &self.caller.scope).await,
+            false => self.app.waiting.of_since(&self.app, &self.caller.scope, asked_at).await,
         };
         count.at = None;
         match waiting {

@@ -8,7 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use turnbuckle::{CallId, ConversationId, TurnId};
 
 use crate::link::MAX_SIGNED;
@@ -47,9 +47,10 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalJsonBody<T
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Rejection> {
         let is_json = is_json(request.headers());
         let bytes = bytes(request, app).await?;
-        match bytes.is_empty() {
-            true => Ok(Self(T::default())),
-            false if is_json => parsed(&bytes).map(Self),
+        match is_json {
+            _ if bytes.is_empty() => Ok(Self(T::default())),
+            true if is_null(&bytes) => Ok(Self(T::default())),
+            true => parsed(&bytes).map(Self),
             false => Err(Rejection::bad_request("the body must be JSON: `Content-Type: application/json`")),
         }
     }
@@ -96,8 +97,20 @@ fn is_of_type(headers: &HeaderMap, media_type: &str) -> bool {
     essence.eq_ignore_ascii_case(media_type)
 }
 
+/// Every body is an object. Shapes would also be read from an array of their members in order, which nobody means.
 fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Rejection> {
-    serde_json::from_slice(bytes).map_err(|error| Rejection::bad_request(format!("the body does not fit: {error}")))
+    let refused = |error| Rejection::bad_request(format!("the body does not fit: {error}"));
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first.is_some_and(|first| *first != b'{') {
+        // What is no JSON at all is told as that.
+        serde_json::from_slice::<IgnoredAny>(bytes).map_err(refused)?;
+        return Err(Rejection::bad_request("the body must be a JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(refused)
+}
+
+fn is_null(bytes: &[u8]) -> bool {
+    bytes.trim_ascii() == b"null"
 }
 
 /// The query, of which no key may be unknown.

@@ -10,8 +10,9 @@ use turnbuckle::{ConversationId, Conversations, Scope, Timestamp};
 
 use crate::page::opening;
 
-/// How many conversations are remembered. Beyond that all are forgotten, and read again when they are asked for.
-const REMEMBERED: usize = 4_096;
+/// How many conversations are remembered. Beyond that all are forgotten, and read again when they are asked for. A search reads up to a
+/// quarter of them.
+const REMEMBERED: usize = 16_384;
 /// How many events are looked at: before the first message there are at most a few.
 const FIRST_EVENTS: usize = 8;
 

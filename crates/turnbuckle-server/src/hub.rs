@@ -6,6 +6,7 @@
 
 mod changes;
 mod frame;
+mod task;
 mod viewer;
 
 use std::collections::{HashMap, VecDeque};
@@ -14,18 +15,20 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, timeout};
 use turnbuckle::clock::Clock;
 use turnbuckle::conversation::SendError;
 use turnbuckle::feed::{Cursor, Delivery, FeedEvent, FeedItem, Level, LiveEvent, Subscription};
-use turnbuckle::projection::Projection;
 use turnbuckle::{ConversationId, Conversations, Scope};
 
+use crate::live_questions::LiveQuestions;
 use crate::page::{Patch, Queued, Rights, View};
 use crate::rejection::Rejection;
+use crate::waits::Waiting;
 
-use self::changes::{changes_questions, takes_from_queue};
+use self::changes::{QuestionChange, changes_questions};
 use self::frame::{Frame, PageFrame, frame};
+use self::task::{look_at_queue, run};
 pub(crate) use self::viewer::Viewer;
 
 /// How long a hub stays without viewers.
@@ -48,13 +51,14 @@ const MAX_UNWATCHED: usize = 1_024;
 pub(crate) struct Hubs {
     conversations: Conversations,
     clock: Arc<dyn Clock>,
+    questions: LiveQuestions,
     /// Locked before a hub's own lock, never after it.
     hubs: Mutex<HashMap<ConversationId, Arc<Hub>>>,
 }
 
 impl Hubs {
-    pub(crate) fn new(conversations: Conversations, clock: Arc<dyn Clock>) -> Self {
-        Self { conversations, clock, hubs: Mutex::default() }
+    pub(crate) fn new(conversations: Conversations, clock: Arc<dyn Clock>, questions: LiveQuestions) -> Self {
+        Self { conversations, clock, questions, hubs: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Arc<Hub>>> {
@@ -77,18 +81,18 @@ impl Hubs {
         if hubs.len() >= MAX_UNWATCHED {
             end_oldest_unwatched(&mut hubs);
         }
-        let hub = Arc::new(Hub::new(id.clone(), &subscription, self.clock.clone()));
+        let asked = self.questions.changes();
+        let hub = Arc::new(Hub::new(id.clone(), &subscription, self.clock.clone(), self.questions.clone()));
         hubs.insert(id.clone(), hub.clone());
         drop(hubs);
-        tokio::spawn(run(self.clone(), hub.clone(), subscription));
+        tokio::spawn(run(self.clone(), hub.clone(), subscription, asked));
         Ok(hub)
     }
 
     /// What a person sees of a conversation that exists now, and the cursor from which events go on.
-    pub(crate) async fn current(self: &Arc<Self>, id: &ConversationId) -> Result<(Projection, Cursor), Rejection> {
+    pub(crate) async fn current(self: &Arc<Self>, id: &ConversationId) -> Result<(View, Cursor), Rejection> {
         let hub = self.of(id).await?;
-        let (view, cursor) = self.current_of(&hub).await?;
-        Ok((view.projection().clone(), cursor))
+        self.current_of(&hub).await
     }
 
     /// The same as the page shows it. From now on the hub makes pieces of the page, for a viewer that is about to join.
@@ -100,6 +104,7 @@ impl Hubs {
     }
 
     async fn current_of(&self, hub: &Hub) -> Result<(View, Cursor), Rejection> {
+        hub.look_at_questions();
         // Another process may have written: what it wrote is published here, and reaches the hub's view a moment later.
         let stored = self.conversations.snapshot(&hub.id, Scope::system()).await?;
         let whole = hub.view_with(stored.events.last().map_or(0, |event| event.seq));
@@ -151,105 +156,11 @@ fn end_oldest_unwatched(hubs: &mut HashMap<ConversationId, Arc<Hub>>) {
     }
 }
 
-/// Takes a hub away when its task ends, however it ends: a hub without a task would be stuck.
-struct Task {
-    hubs: Arc<Hubs>,
-    hub: Arc<Hub>,
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.hubs.remove(&mut self.hubs.lock(), &self.hub);
-    }
-}
-
-/// What a hub does until it ends.
-async fn run(hubs: Arc<Hubs>, hub: Arc<Hub>, mut subscription: Subscription) {
-    let _task = Task { hubs: hubs.clone(), hub: hub.clone() };
-    let mut look = interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ended = hub.changed.subscribe();
-    loop {
-        tokio::select! {
-            event = subscription.next() => match event {
-                Some(FeedEvent { item: FeedItem::Live(LiveEvent::Lagged { missed }), .. }) => {
-                    // This task was too slow, or another process wrote: what is known here is not the whole view any more.
-                    match hubs.subscribe(&hub.id).await {
-                        Ok(again) => subscription = again,
-                        Err(error) => {
-                            tracing::warn!(conversation = %hub.id, %error, "a watched conversation could not be read again");
-                            break;
-                        }
-                    }
-                    hub.start_again(&subscription, missed);
-                }
-                Some(event) => {
-                    hub.publish(&event);
-                    if takes_from_queue(&event) && hub.renders() {
-                        look_at_queue(&hubs, &hub).await;
-                    }
-                }
-                // The conversation was deleted or closed.
-                None => break,
-            },
-            _ = look.tick() => {
-                if hubs.end_if_unused(&hub) {
-                    return;
-                }
-                if hub.unwatched_since().is_none() && !catch_up(&hubs, &hub).await {
-                    break;
-                }
-                if hub.renders() {
-                    look_at_queue(&hubs, &hub).await;
-                }
-            }
-            () = hub.queue_changed.notified() => {
-                if hub.renders() {
-                    look_at_queue(&hubs, &hub).await;
-                }
-            }
-            () = is_ended(&mut ended) => return,
-        }
-    }
-}
-
-async fn is_ended(changed: &mut watch::Receiver<Change>) {
-    // The sender is in the hub, which the waiting task holds.
-    drop(changed.wait_for(|change| change.ended).await);
-}
-
-/// Brings in what another process wrote. False if the conversation is gone.
-async fn catch_up(hubs: &Hubs, hub: &Hub) -> bool {
-    match hubs.conversations.snapshot(&hub.id, Scope::system()).await {
-        Ok(_) => true,
-        Err(SendError::NotFound { .. } | SendError::Deleted { .. }) => false,
-        Err(error) => {
-            tracing::warn!(conversation = %hub.id, %error, "a watched conversation could not be read");
-            true
-        }
-    }
-}
-
-/// Brings in the messages that wait.
-async fn look_at_queue(hubs: &Hubs, hub: &Hub) {
-    match hubs.conversations.queued(&hub.id, &Scope::system()).await {
-        Ok(queued) => {
-            let shown = queued.into_iter().take(MAX_QUEUE_SHOWN).map(|message| Queued {
-                id: message.turn.as_str().to_owned(),
-                text: message.content.text().chars().take(MAX_QUEUED_TEXT).collect(),
-                steers: message.steers,
-            });
-            hub.set_queue(shown.collect());
-        }
-        Err(SendError::NotFound { .. } | SendError::Deleted { .. }) => {}
-        Err(error) => tracing::warn!(conversation = %hub.id, %error, "the messages that wait could not be read"),
-    }
-}
-
 /// One conversation as its viewers share it.
 pub(crate) struct Hub {
     pub(crate) id: ConversationId,
     clock: Arc<dyn Clock>,
+    questions: LiveQuestions,
     state: Mutex<State>,
     /// Sent after every change of `state` that viewers wait for.
     changed: watch::Sender<Change>,
@@ -305,12 +216,12 @@ impl State {
 
     /// The number of the frame behind this cursor; `None` if it was not told here, or too long ago.
     fn behind(&self, cursor: Cursor) -> Option<u64> {
-        // Several frames may have one cursor, if the queue changed between two events. What comes behind the first of them is sent
-        // again: the queue as it is now can be shown twice.
+        // Several frames may have one cursor, if the queue or the live questions changed between two events. What comes behind the
+        // first of them is sent again: that changes nothing for whoever has seen it.
         let place = self.frames.iter().position(|frame| frame.cursor == cursor);
         match place {
-            // If the event itself is gone, the first of them is a change of the queue, which may not have been seen.
-            Some(place) if self.frames.get(place).is_some_and(|frame| frame.json.is_empty()) => {
+            // If the event itself is gone, the first of them is another change, which may not have been seen.
+            Some(place) if self.frames.get(place).is_some_and(|frame| !frame.is_event) => {
                 Some(self.first + place as u64)
             }
             Some(place) => Some(self.first + place as u64 + 1),
@@ -333,8 +244,11 @@ impl State {
 }
 
 impl Hub {
-    fn new(id: ConversationId, subscription: &Subscription, clock: Arc<dyn Clock>) -> Self {
-        let view = View::new(id.clone(), subscription.snapshot.clone());
+    fn new(id: ConversationId, subscription: &Subscription, clock: Arc<dyn Clock>, questions: LiveQuestions) -> Self {
+        let mut view = View::new(id.clone(), subscription.snapshot.clone());
+        for waiting in questions.of(&id) {
+            view.ask(waiting);
+        }
         // Two hubs of one conversation never begin in the same millisecond: one of them stays for a minute, or the conversation
         // went from memory and came back.
         let base = clock.now().as_millis().saturating_mul(1_000);
@@ -353,7 +267,7 @@ impl Hub {
         };
         state.floor = state.told(state.view.projection().cursor);
         let (state, changed) = (Mutex::new(state), watch::Sender::default());
-        Self { id, clock, state, changed, queue_changed: Notify::new() }
+        Self { id, clock, questions, state, changed, queue_changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -420,7 +334,7 @@ impl Hub {
             false => frame(&FeedEvent { cursor, ..event.clone() }),
         };
         let Some(json) = json else { return };
-        self.tell(state, Frame { cursor, json, page });
+        self.tell(state, Frame { cursor, is_event: true, json, page });
     }
 
     fn tell(&self, mut state: MutexGuard<'_, State>, frame: Frame) {
@@ -437,19 +351,51 @@ impl Hub {
         let cursor = state.told(state.view.projection().cursor);
         if !patches.is_empty() {
             let page = if state.renders() { PageFrame::of(cursor, patches) } else { PageFrame::NotMade };
-            self.tell(state, Frame { cursor, json: Bytes::new(), page });
+            self.tell(state, Frame { cursor, is_event: false, json: Bytes::new(), page });
+        }
+    }
+
+    /// Takes in which live questions stand, and tells viewers of each that came or went.
+    fn look_at_questions(&self) {
+        // Held while the questions are read: two that look at once would tell what they saw in any order.
+        let mut state = self.lock();
+        let (now, before) = (self.questions.of(&self.id), state.view.asked().to_vec());
+        let stands = |all: &[Waiting], one: &Waiting| all.iter().any(|other| other.pending.call == one.pending.call);
+        let gone = before.iter().filter(|one| !stands(&now, one)).map(QuestionChange::Gone);
+        let came = now.iter().filter(|one| !stands(&before, one)).map(QuestionChange::Came);
+        let mut next = None;
+        for change in gone.chain(came) {
+            let cursor = state.told(state.view.projection().cursor);
+            let patch = match change {
+                QuestionChange::Gone(waiting) => state.view.withdraw(&waiting.pending.call),
+                QuestionChange::Came(waiting) => state.view.ask(waiting.clone()),
+            };
+            let page = if state.renders() { PageFrame::of(cursor, vec![patch]) } else { PageFrame::NotMade };
+            let turn = state.view.projection().events.last().map(|event| event.turn.clone());
+            let told = change.told().map(|told| FeedEvent { turn, ..self.live(cursor, told) });
+            let Some(json) = told.as_ref().and_then(frame) else { continue };
+            state.asked_at = Instant::now();
+            next = Some(state.push(Frame { cursor, is_event: false, json, page }));
+        }
+        drop(state);
+        if let Some(next) = next {
+            self.changed.send_modify(|change| change.next = change.next.max(next));
         }
     }
 
     /// Events were missed here: all viewers are told, and the view is that of the new subscription.
     fn start_again(&self, subscription: &Subscription, missed: u64) {
         let mut state = self.lock();
+        let asked = state.view.asked().to_vec();
         state.view = View::new(self.id.clone(), subscription.snapshot.clone());
+        for waiting in asked {
+            state.view.ask(waiting);
+        }
         state.asked_at = Instant::now();
         let cursor = state.told(state.view.projection().cursor);
         let Some(json) = frame(&self.live(cursor, LiveEvent::Lagged { missed })) else { return };
         let page = PageFrame::of(cursor, vec![Patch::Refresh]);
-        self.tell(state, Frame { cursor, json, page });
+        self.tell(state, Frame { cursor, is_event: true, json, page });
     }
 
     fn live(&self, cursor: Cursor, live: LiveEvent) -> FeedEvent {

@@ -15,7 +15,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use turnbuckle::Timestamp;
 
-use self::void::Void;
+use self::void::{Line, Void};
 pub(crate) use self::void::{Owner, Seal};
 
 /// The length of a secret, of a signature and of a digest of a token.
@@ -133,17 +133,32 @@ impl Keys {
     /// From now on this is void, also for other processes and after a restart where there is a folder. It is written to disk before
     /// this returns, so it is not for a thread that has others waiting.
     pub(crate) fn make_void(&self, seal: &Seal, now: Timestamp) -> Result<(), KeysError> {
+        self.note(&[Line::One(*seal)], now)
+    }
+
+    /// The same for all sessions of these tokens that last until `until`, or less long.
+    pub(crate) fn make_sessions_void(
+        &self,
+        tokens: &[[u8; LENGTH]],
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), KeysError> {
+        let lines: Vec<_> = tokens.iter().map(|token| Line::All { owner: self.owner(token), until }).collect();
+        self.note(&lines, now)
+    }
+
+    fn note(&self, ended: &[Line], now: Timestamp) -> Result<(), KeysError> {
         {
             let mut void = self.lock();
             void.forget(now);
-            void.add(seal);
+            ended.iter().for_each(|line| void.take(line));
         }
         let Some(path) = &self.inner.list else { return Ok(()) };
         let add = || -> io::Result<()> {
             // Processes of the same user write one after the other; a list that is replaced loses no line of another.
             let lock = File::open(path.with_extension("key"))?;
             lock.lock()?;
-            let length = void::append(path, seal)?;
+            let length = void::append(path, ended)?;
             // Requests ask whether they are void meanwhile: nothing is written while they are kept from that.
             let lines = {
                 let mut void = self.lock();

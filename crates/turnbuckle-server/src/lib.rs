@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Read in this order: `server` is what is built, `serve` accepts connections, over `tls` or not, and shuts down, `connection` has the deadlines of one, `caller` finds out who asks, with
-//! `tokens` and `limits`, `page_caller` and `session` the same for the page, `link` for links that answer a call, `routes` has the handlers, `mount` those of the program, `hub` and `events` the live feed,
+//! `tokens` and `limits`, `page_caller` and `session` the same for the page, `link` for links that answer a call, `live_questions` for what is asked while a call runs, `routes` has the handlers, `mount` those of the program, `hub` and `events` the live feed,
 //! `wire` every JSON shape and `rejection` every error, `metrics` what operators watch. [`page`] renders what people see.
 
 mod caller;
@@ -29,6 +29,7 @@ mod hub;
 mod keys;
 mod limits;
 mod link;
+mod live_questions;
 mod metrics;
 mod mount;
 mod observe;
@@ -42,11 +43,13 @@ mod session;
 mod tls;
 mod tokens;
 mod waiting_counts;
+mod waits;
 mod wire;
 
 pub use keys::{Keys, KeysError};
 pub use limits::ServerLimits;
 pub use link::{AnswerLinks, LinkError};
+pub use live_questions::{LiveAnswer, LiveQuestion, LiveQuestions};
 pub use metrics::{MeasuredStore, Metrics};
 pub use serve::ServeError;
 pub use server::{ClientIds, Server, ServerBuilder};

@@ -18,6 +18,8 @@ pub struct ServerLimits {
     pub requests_per_second: u32,
     /// Requests that one caller may make at once. Default: 200.
     pub burst: u32,
+    /// Requests that all callers with a token or a link may make together in a second, in the long run and at once. Default: 10,000.
+    pub all_requests_per_second: u32,
     /// Open streams of events of one caller. Default: 100.
     pub streams_per_caller: usize,
     /// Open streams of events of all callers. Default: 10,000.
@@ -33,6 +35,7 @@ impl Default for ServerLimits {
         Self {
             requests_per_second: 100,
             burst: 200,
+            all_requests_per_second: 10_000,
             streams_per_caller: 100,
             streams: 10_000,
             connections: 20_000,
@@ -45,18 +48,43 @@ impl Default for ServerLimits {
 #[derive(Debug)]
 pub(crate) struct Usage {
     limits: ServerLimits,
-    /// By caller. There are as many as tokens; those of removed tokens go when the list is cleaned.
-    callers: Mutex<HashMap<Identity, CallerUsage>>,
+    callers: Mutex<Callers>,
     streams: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Callers {
+    /// By caller. There are as many as tokens; those of removed tokens go when the list is cleaned.
+    each: HashMap<Identity, CallerUsage>,
+    /// What those who are known made together.
+    together: Option<Allowance>,
 }
 
 #[derive(Debug)]
 struct CallerUsage {
-    /// Requests that may be made now, up to `burst`.
-    left: f64,
-    /// When `left` was right.
-    at: Instant,
+    requests: Allowance,
     streams: usize,
+}
+
+/// Requests that may be made now.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    /// How many, up to the burst.
+    left: f64,
+    /// When that was right.
+    at: Instant,
+}
+
+impl Allowance {
+    /// As of now. `rate` come back in a second.
+    fn grown(self, rate: f64, burst: f64, now: Instant) -> Self {
+        Self { left: (self.left + now.duration_since(self.at).as_secs_f64() * rate).min(burst), at: now }
+    }
+
+    /// When the next request may be made, if none may be now.
+    fn wait(&self, rate: f64) -> Option<Duration> {
+        (self.left < 1.0).then(|| Duration::from_secs_f64((1.0 - self.left) / rate))
+    }
 }
 
 /// How much more all those without a token may ask than one caller with one.
@@ -78,7 +106,7 @@ impl Usage {
         self.streams.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Identity, CallerUsage>> {
+    fn lock(&self) -> MutexGuard<'_, Callers> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,20 +118,27 @@ impl Usage {
         let rate = f64::from(self.limits.requests_per_second.max(1)) * times;
         let now = Instant::now();
         let mut callers = self.lock();
-        if callers.len() >= MANY_CALLERS {
-            let is_at_rest = |usage: &CallerUsage| {
-                usage.streams == 0 && usage.left + now.duration_since(usage.at).as_secs_f64() * rate >= burst
-            };
-            callers.retain(|_, usage| !is_at_rest(usage));
+        let Callers { each, together } = &mut *callers;
+        if each.len() >= MANY_CALLERS {
+            each.retain(|_, usage| usage.streams > 0 || usage.requests.grown(rate, burst, now).left < burst);
         }
-        let usage = callers.entry(caller).or_insert(CallerUsage { left: burst, at: now, streams: 0 });
-        usage.left = (usage.left + now.duration_since(usage.at).as_secs_f64() * rate).min(burst);
-        usage.at = now;
-        if usage.left < 1.0 {
-            let wait = Duration::from_secs_f64((1.0 - usage.left) / rate);
+        let full = Allowance { left: burst, at: now };
+        let own = &mut each.entry(caller).or_insert(CallerUsage { requests: full, streams: 0 }).requests;
+        *own = own.grown(rate, burst, now);
+        if let Some(wait) = own.wait(rate) {
             return Err(Rejection::new(Code::RateLimited, "too many requests").retry_after(wait));
         }
-        usage.left -= 1.0;
+        if caller.is_known() {
+            let most = f64::from(self.limits.all_requests_per_second.max(1));
+            let all = together.get_or_insert(Allowance { left: most, at: now });
+            *all = all.grown(most, most, now);
+            if let Some(wait) = all.wait(most) {
+                let rejection = Rejection::new(Code::InUse, "too many requests of all callers together");
+                return Err(rejection.retry_after(wait));
+            }
+            all.left -= 1.0;
+        }
+        own.left -= 1.0;
         Ok(())
     }
 
@@ -120,8 +155,8 @@ impl Usage {
             return Err(Rejection::new(Code::InUse, "too many streams are open").retry_after(Duration::from_secs(5)));
         }
         let now = Instant::now();
-        let usage =
-            callers.entry(caller).or_insert(CallerUsage { left: f64::from(self.limits.burst), at: now, streams: 0 });
+        let full = Allowance { left: f64::from(self.limits.burst), at: now };
+        let usage = callers.each.entry(caller).or_insert(CallerUsage { requests: full, streams: 0 });
         if usage.streams >= self.limits.streams_per_caller {
             let rejection = Rejection::new(Code::RateLimited, "too many streams of this caller are open");
             return Err(rejection.retry_after(Duration::from_secs(5)));
@@ -142,7 +177,7 @@ pub(crate) struct OpenStream {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         let mut callers = self.usage.lock();
-        if let Some(usage) = callers.get_mut(&self.caller) {
+        if let Some(usage) = callers.each.get_mut(&self.caller) {
             usage.streams = usage.streams.saturating_sub(1);
         }
         self.usage.streams.fetch_sub(1, Ordering::Relaxed);
@@ -179,6 +214,24 @@ mod tests {
         tokio::time::advance(Duration::from_millis(101)).await;
         assert_eq!(code(usage.admit(Identity::Local)), None);
         assert_eq!(code(usage.admit(Identity::Local)), Some(Code::RateLimited));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_known_callers_together_may_make_so_many_a_second_and_strangers_take_nothing_of_it() {
+        let limits = ServerLimits { all_requests_per_second: 4, ..ServerLimits::default() };
+        let usage = Usage::new(limits);
+        for _ in 0..10 {
+            assert_eq!(code(usage.admit(Identity::Nobody)), None);
+            assert_eq!(code(usage.admit_unknown()), None);
+        }
+        for number in 0..4 {
+            assert_eq!(code(usage.admit(Identity::Token([number; 32]))), None);
+        }
+        assert_eq!(code(usage.admit(Identity::Token([9; 32]))), Some(Code::InUse));
+        assert_eq!(code(usage.admit(Identity::Nobody)), None);
+        tokio::time::advance(Duration::from_millis(251)).await;
+        assert_eq!(code(usage.admit(Identity::Token([9; 32]))), None);
+        assert_eq!(code(usage.admit(Identity::Token([9; 32]))), Some(Code::InUse));
     }
 
     #[tokio::test]

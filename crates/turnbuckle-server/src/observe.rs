@@ -11,7 +11,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tokio::time::Instant;
 
-use crate::caller::KnownUser;
+use crate::caller::{KnownUser, check_is_local};
+use crate::page_caller::as_asked_for;
 use crate::rejection::with_body_of_405;
 use crate::server::App;
 
@@ -36,7 +37,16 @@ pub(crate) async fn observed(State(app): State<Arc<App>>, mut request: Request, 
     let path = request.extensions().get::<MatchedPath>().cloned();
     let known = KnownUser::default();
     request.extensions_mut().insert(known.clone());
-    let mut response = with_body_of_405(next.run(request).await);
+    let (parts, body) = request.into_parts();
+    // A server without tokens answers nothing to pages of other sites, also where the answer is that there is nothing.
+    let refused = match app.tokens {
+        None => check_is_local(&parts).err(),
+        Some(_) => None,
+    };
+    let mut response = match refused {
+        Some(rejection) => as_asked_for(&parts.headers, rejection),
+        None => with_body_of_405(next.run(Request::from_parts(parts, body)).await),
+    };
     for (name, value) in HEADERS {
         if !response.headers().contains_key(&name) {
             response.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::Markup;
+use serde::de::DeserializeOwned;
 use turnbuckle::ConversationId;
 use turnbuckle::access::Action;
 use turnbuckle::conversation::SendError;
 
 use crate::caller::{Caller, Identity, check_is_local, check_origin};
-use crate::extract::form_fields;
+use crate::extract::{InPath, PathParts, QueryOf, form_fields};
 use crate::page::{self, Rights, Viewer};
 use crate::rejection::{Code, Rejection};
 use crate::server::App;
@@ -50,14 +51,17 @@ impl Style {
     }
 }
 
-/// The answer to a path that nothing is at: a page for a person who typed it, and JSON for a program.
+/// The answer to a path that nothing is at.
 pub(crate) async fn nothing_here(request: Request) -> Response {
-    let is_person = request
-        .headers()
-        .get(ACCEPT)
-        .is_some_and(|value| value.to_str().is_ok_and(|value| value.contains("text/html")));
+    as_asked_for(request.headers(), Rejection::not_found())
+}
+
+/// An error before it is known what a request is for: a page for a person who typed the address, and JSON for a program.
+pub(crate) fn as_asked_for(headers: &HeaderMap, rejection: Rejection) -> Response {
+    let is_person =
+        headers.get(ACCEPT).is_some_and(|value| value.to_str().is_ok_and(|value| value.contains("text/html")));
     let style = if is_person { Style::Html { may_redirect: false } } else { Style::Json };
-    PageRejection { rejection: Rejection::not_found(), style }.into_response()
+    PageRejection { rejection, style }.into_response()
 }
 
 /// An error as the page tells it.
@@ -183,6 +187,34 @@ pub(crate) async fn rights_of(app: &App, caller: &Caller, id: &ConversationId) -
         cancel: may(Action::Cancel).await?,
         delete: may(Action::Delete).await?,
     })
+}
+
+/// What stands in the path, told as the page tells errors.
+pub(crate) struct PagePath<T>(pub(crate) T);
+
+impl<T: PathParts> FromRequestParts<Arc<App>> for PagePath<T> {
+    type Rejection = PageRejection;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, PageRejection> {
+        match InPath::from_request_parts(parts, app).await {
+            Ok(InPath(value)) => Ok(Self(value)),
+            Err(rejection) => Err(PageRejection { rejection, style: Style::of(parts) }),
+        }
+    }
+}
+
+/// The query, told as the page tells errors.
+pub(crate) struct PageQuery<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for PageQuery<T> {
+    type Rejection = PageRejection;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, PageRejection> {
+        match QueryOf::from_request_parts(parts, app).await {
+            Ok(QueryOf(value)) => Ok(Self(value)),
+            Err(rejection) => Err(PageRejection { rejection, style: Style::of(parts) }),
+        }
+    }
 }
 
 /// What a form of the page sent, by a viewer to whom the form was given.

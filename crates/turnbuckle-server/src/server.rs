@@ -16,12 +16,15 @@ use crate::first_words::FirstWords;
 use crate::hub::Hubs;
 use crate::keys::{Keys, KeysError};
 use crate::limits::{ServerLimits, Usage};
+use crate::live_questions::LiveQuestions;
 use crate::metrics::{Gauge, Looker, Metrics};
 use crate::mount::Mount;
+use crate::page::HookLine;
 use crate::rejection::{Code, Rejection};
 use crate::routes::{self, StoreRead};
+use crate::session::Session;
 use crate::tls::Certificate;
-use crate::tokens::Tokens;
+use crate::tokens::{OnRemoved, Tokens};
 use crate::waiting_counts::WaitingCounts;
 
 /// How long turns may take to come to rest when the server shuts down, if nothing else is said.
@@ -38,6 +41,8 @@ pub(crate) struct App {
     pub(crate) conversations: Conversations,
     /// `None`: whoever reaches the server is its one user.
     pub(crate) tokens: Option<Tokens>,
+    /// What the tokens call for as long as this server is there.
+    _on_removed: Arc<OnRemoved>,
     /// The user of a server without tokens.
     pub(crate) local: Scope,
     /// Whether callers may choose the ids of conversations.
@@ -47,12 +52,15 @@ pub(crate) struct App {
     pub(crate) costs: Costs,
     pub(crate) first_words: FirstWords,
     pub(crate) waiting: WaitingCounts,
+    pub(crate) live_questions: LiveQuestions,
     pub(crate) store_read: StoreRead,
     pub(crate) rest_within: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keys: Keys,
     pub(crate) metrics: Metrics,
     pub(crate) looker: Looker,
+    /// The hooks at each point, as the page of a turn shows them.
+    pub(crate) hook_lines: Vec<HookLine>,
     /// What the program adds to the metrics.
     pub(crate) gauges: Vec<Gauge>,
     /// Routes of the program.
@@ -84,6 +92,8 @@ impl App {
 
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+        // Answers are refused from now on, so the calls must not wait for any.
+        self.live_questions.close();
     }
 }
 
@@ -103,6 +113,8 @@ impl Server {
             gauges: Vec::new(),
             certificate: None,
             mounts: Vec::new(),
+            live_questions: LiveQuestions::default(),
+            hook_lines: None,
         }
     }
 
@@ -145,6 +157,8 @@ pub struct ServerBuilder {
     gauges: Vec<Gauge>,
     certificate: Option<Certificate>,
     mounts: Vec<Mount>,
+    live_questions: LiveQuestions,
+    hook_lines: Option<Vec<HookLine>>,
 }
 
 impl ServerBuilder {
@@ -218,10 +232,23 @@ impl ServerBuilder {
         self
     }
 
+    /// Where questions come from that are asked while a call runs, and that are stored nowhere. Default: nobody asks any.
+    pub fn live_questions(mut self, questions: LiveQuestions) -> Self {
+        self.live_questions = questions;
+        self
+    }
+
     /// Where this server counts. Turns and hooks are counted only if the store of its conversations is
     /// [measured](Metrics::measured). Default: requests, streams and how conversations stand.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
+        self
+    }
+
+    /// How the page of a turn shows the hooks at each point. Whoever may read a conversation sees it, so nothing secret may be in it.
+    /// Default: what the agent itself knows of its hooks, which is neither their options nor where they come from.
+    pub fn hook_lines(mut self, lines: Vec<HookLine>) -> Self {
+        self.hook_lines = Some(lines);
         self
     }
 
@@ -255,15 +282,25 @@ impl ServerBuilder {
             gauges,
             certificate,
             mounts,
+            live_questions,
+            hook_lines,
         } = self;
+        let agent = conversations.agent().clone();
+        let keys = keys.map_or_else(Keys::random, Ok)?;
+        let on_removed = ending_sessions(keys.clone(), clock.clone());
+        if let Some(tokens) = &tokens {
+            tokens.when_removed(&on_removed);
+        }
         let app = App {
             client_ids: client_ids.unwrap_or(tokens.is_none()),
-            hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone())),
+            hubs: Arc::new(Hubs::new(conversations.clone(), clock.clone(), live_questions.clone())),
             costs: Costs::default(),
             first_words: FirstWords::default(),
             waiting: WaitingCounts::default(),
+            live_questions,
             store_read: StoreRead::default(),
-            keys: keys.map_or_else(Keys::random, Ok)?,
+            keys,
+            _on_removed: on_removed,
             conversations,
             tokens,
             local,
@@ -272,6 +309,7 @@ impl ServerBuilder {
             clock,
             metrics,
             looker: Looker::default(),
+            hook_lines: hook_lines.unwrap_or_else(|| HookLine::of_agent(&agent)),
             gauges,
             certificate,
             mounts,
@@ -279,6 +317,19 @@ impl ServerBuilder {
         };
         Ok(Server { app: Arc::new(app) })
     }
+}
+
+/// Ends the sessions of tokens that are removed.
+fn ending_sessions(keys: Keys, clock: Arc<dyn Clock>) -> Arc<OnRemoved> {
+    Arc::new(move |removed| {
+        if let Err(error) = Session::end_all_of(removed, &keys, clock.now()) {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(
+                error,
+                "the end of a removed token's sessions could not be kept: after a restart they count again if it is put back"
+            );
+        }
+    })
 }
 
 /// Whether callers may choose ids.

@@ -80,6 +80,11 @@ impl Session {
         keys.make_void(&self.seal(keys), now)
     }
 
+    /// Nobody uses a session that began with one of these tokens from now on, whoever has the token later.
+    pub(crate) fn end_all_of(tokens: &[[u8; LENGTH]], keys: &Keys, now: Timestamp) -> Result<(), KeysError> {
+        keys.make_sessions_void(tokens, now.after(LASTS), now)
+    }
+
     /// What forms of this session carry.
     pub(crate) fn csrf(&self, keys: &Keys) -> String {
         csrf_of(keys, &self.id)
@@ -163,6 +168,17 @@ mod tests {
         session.end(&keys, NOW).unwrap();
         assert_eq!(Session::of(&sent(&cookie), &keys, NOW), None);
         assert_eq!(Session::of(&sent(&kept_other), &keys, NOW), Some(other));
+    }
+
+    #[test]
+    fn sessions_of_a_token_are_ended_together_and_later_ones_are_not() {
+        let (keys, later) = (Keys::random().unwrap(), NOW.after(Duration::from_secs(1)));
+        let begin = |token, now| kept(&Session::begin([token; 32], now).unwrap(), &keys);
+        let (one, two, other) = (begin(7, NOW), begin(7, NOW), begin(8, NOW));
+        Session::end_all_of(&[[7; 32]], &keys, NOW).unwrap();
+        let is_good = |cookie: &str| Session::of(&sent(cookie), &keys, later).is_some();
+        assert!(!is_good(&one) && !is_good(&two));
+        assert!(is_good(&other) && is_good(&begin(7, later)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Who may call: the tokens of a server, known by their SHA-256 alone, and replaceable while it runs.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
@@ -74,26 +74,58 @@ impl fmt::Debug for Token {
 }
 
 /// The tokens of a server. Clones share one list.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Tokens {
     list: Arc<RwLock<Arc<[Token]>>>,
+    /// Of the servers that have these tokens: what is called with those that were removed.
+    on_removed: Arc<Mutex<Vec<Weak<OnRemoved>>>>,
 }
+
+/// Called with the digests of tokens that were removed, or are another user's now.
+pub(crate) type OnRemoved = dyn Fn(&[[u8; 32]]) + Send + Sync;
 
 impl Tokens {
     /// These tokens. With an empty list nobody may call. A text is the token of one user: of two with the same text the last counts.
     pub fn new(tokens: impl IntoIterator<Item = Token>) -> Self {
-        Self { list: Arc::new(RwLock::new(tokens.into_iter().collect())) }
+        Self { list: Arc::new(RwLock::new(tokens.into_iter().collect())), on_removed: Arc::default() }
     }
 
-    /// Puts these tokens in the place of those there were. Requests that come from now on are judged by them.
+    /// Puts these tokens in the place of those there were. Requests that come from now on are judged by them. Sessions of the page that
+    /// began with a token which is removed or becomes another user's are over, also if the token comes back. With
+    /// [`Keys::in_folder`](crate::Keys::in_folder) that is written to disk before this returns, so it is not for a thread that has
+    /// others waiting.
     pub fn replace(&self, tokens: impl IntoIterator<Item = Token>) {
-        let tokens = tokens.into_iter().collect();
-        *self.list.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+        let tokens: Arc<[Token]> = tokens.into_iter().collect();
+        let before = {
+            let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *list, tokens.clone())
+        };
+        // Of two with the same text the last counts.
+        let user_of = |list: &[Token], digest| {
+            list.iter().rev().find(|token| token.sha256 == digest).map(|token| token.user.clone())
+        };
+        let is_removed = |digest: &[u8; 32]| user_of(&before, *digest) != user_of(&tokens, *digest);
+        let removed: Vec<[u8; 32]> = before.iter().map(|token| token.sha256).filter(is_removed).collect();
+        if !removed.is_empty() {
+            let told = self.on_removed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            told.iter().filter_map(Weak::upgrade).for_each(|on_removed| on_removed(&removed));
+        }
+    }
+
+    /// Calls this whenever tokens were removed, for as long as somebody has it.
+    pub(crate) fn when_removed(&self, on_removed: &Arc<OnRemoved>) {
+        let mut all = self.on_removed.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(on_removed));
+    }
+
+    fn list(&self) -> Arc<[Token]> {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What this user may be, by all of their tokens together. `None` if they have none.
     pub(crate) fn scope_of(&self, user: &str) -> Option<Scope> {
-        let list = self.list.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let list = self.list();
         let mut scope = None;
         for token in list.iter().filter(|token| *token.user == *user) {
             let so_far = scope.unwrap_or_else(|| Scope::user(token.user.clone()));
@@ -113,7 +145,7 @@ impl Tokens {
 
     /// The token whose text has this SHA-256.
     pub(crate) fn with_digest(&self, digest: &[u8; 32]) -> Option<Token> {
-        let list = self.list.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let list = self.list();
         // One behind the last stands for none.
         let mut found = u64::MAX;
         for (place, token) in (0u64..).zip(list.iter()) {
@@ -121,6 +153,12 @@ impl Tokens {
             found.conditional_assign(&place, is_this);
         }
         list.get(usize::try_from(found).ok()?).cloned()
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tokens").field(&self.list()).finish()
     }
 }
 

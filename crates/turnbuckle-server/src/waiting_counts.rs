@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use turnbuckle::Scope;
 use turnbuckle::store::StoreError;
-use turnbuckle::{Conversations, Scope};
+
+use crate::server::App;
 
 /// How long a count is shown.
 const REMEMBERED: Duration = Duration::from_secs(2);
@@ -23,18 +25,13 @@ pub(crate) struct WaitingCounts {
 
 impl WaitingCounts {
     /// How many wait for this user, as of a moment ago.
-    pub(crate) async fn of(&self, conversations: &Conversations, scope: &Scope) -> Result<usize, StoreError> {
+    pub(crate) async fn of(&self, app: &App, scope: &Scope) -> Result<usize, StoreError> {
         let now = Instant::now();
-        self.of_since(conversations, scope, now.checked_sub(REMEMBERED).unwrap_or(now)).await
+        self.of_since(app, scope, now.checked_sub(REMEMBERED).unwrap_or(now)).await
     }
 
     /// How many wait for this user, counted at this moment or later.
-    pub(crate) async fn of_since(
-        &self,
-        conversations: &Conversations,
-        scope: &Scope,
-        since: Instant,
-    ) -> Result<usize, StoreError> {
+    pub(crate) async fn of_since(&self, app: &App, scope: &Scope, since: Instant) -> Result<usize, StoreError> {
         let Some(user) = scope.user_id() else { return Ok(0) };
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(user).copied();
         if let Some((_, count)) = known.filter(|(at, _)| *at >= since) {
@@ -42,7 +39,7 @@ impl WaitingCounts {
         }
         // What is asked while it is counted may be missing.
         let began = Instant::now();
-        let count = conversations.pending(scope.clone()).await?.len();
+        let count = app.waits_for(scope).await?.len();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_USERS {
             known.clear();

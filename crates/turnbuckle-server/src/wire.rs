@@ -6,19 +6,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use turnbuckle::access::AnswerRule;
 use turnbuckle::audit::AuditedCall;
-use turnbuckle::conversation::PendingCall;
-use turnbuckle::event::Question;
 use turnbuckle::feed::{ConversationState, Cursor, FeedEvent};
 use turnbuckle::hook::{Change, Decision, Edited, InjectionSpan, Point, Record};
-use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::scope::Author;
 use turnbuckle::store::{ConversationStatus, ConversationSummary, StandingApproval};
 use turnbuckle::{CallId, ConversationId, Outcome, Timestamp, TurnId};
 use utoipa::ToSchema;
 
-pub(crate) use self::answering::{CallAnswer, LinkAnswer, LinkUsed, LinkView};
+pub(crate) use self::answering::{CallAnswer, LinkAnswer, LinkUsed, LinkView, LiveQuestionChange, PendingView};
+use crate::page::View;
+use crate::waits::Waiting;
 
 /// An error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -128,7 +126,8 @@ pub(crate) struct ConversationView {
 }
 
 impl ConversationView {
-    pub(crate) fn of(id: ConversationId, view: &Projection, cursor: Cursor) -> Self {
+    pub(crate) fn of(id: ConversationId, view: &View, cursor: Cursor) -> Self {
+        let (view, asked) = (view.projection(), view.asked());
         let streaming = view.streaming.as_ref().map(|streaming| StreamingView {
             attempt: streaming.attempt,
             text: streaming.text.clone(),
@@ -147,7 +146,13 @@ impl ConversationView {
             in_flight_tools: tools
                 .map(|tool| RunningToolView { call: tool.call.clone(), progress: tool.progress.clone() })
                 .collect(),
-            pending: view.pending.values().cloned().map(PendingView::from).collect(),
+            pending: view
+                .pending
+                .values()
+                .cloned()
+                .map(PendingView::from)
+                .chain(asked.iter().map(PendingView::of))
+                .collect(),
             hooks: hooks.collect(),
             cursor,
             more: view.more,
@@ -186,31 +191,6 @@ pub(crate) struct RunningHookView {
     pub(crate) progress: Option<Arc<str>>,
 }
 
-/// A call that waits: the question as its `suspension` event has it, with `kind` and `prompt`.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PendingView {
-    #[schema(value_type = String)]
-    pub(crate) call: CallId,
-    #[serde(flatten)]
-    #[schema(value_type = Object)]
-    pub(crate) question: Question,
-    #[schema(value_type = String)]
-    pub(crate) expires: Timestamp,
-    /// Who may answer, if there is a rule for it.
-    #[schema(value_type = Option<Object>)]
-    pub(crate) answer_by: Option<Arc<AnswerRule>>,
-    /// Who approved so far, if several must.
-    #[schema(value_type = Vec<Object>)]
-    pub(crate) approvals: Vec<Author>,
-}
-
-impl From<Pending> for PendingView {
-    fn from(pending: Pending) -> Self {
-        let Pending { call, question, expires, rule, approvals } = pending;
-        Self { call, question, expires, answer_by: rule, approvals }
-    }
-}
-
 /// A call of any conversation that waits for the caller.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WaitingCall {
@@ -229,10 +209,11 @@ pub(crate) struct WaitingCall {
     pub(crate) pending: PendingView,
 }
 
-impl From<PendingCall> for WaitingCall {
-    fn from(call: PendingCall) -> Self {
-        let PendingCall { conversation, agent, requester, asked, pending, .. } = call;
-        Self { conversation, agent, requester, asked, pending: pending.into() }
+impl From<Waiting> for WaitingCall {
+    fn from(waiting: Waiting) -> Self {
+        let pending = PendingView::of(&waiting);
+        let Waiting { conversation, agent, requester, asked, .. } = waiting;
+        Self { conversation, agent, requester, asked, pending }
     }
 }
 

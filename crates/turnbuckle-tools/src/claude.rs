@@ -65,6 +65,7 @@
 
 mod answer;
 mod arguments;
+mod beside;
 mod bridge;
 mod commands;
 mod dialect;
@@ -84,6 +85,7 @@ mod rule;
 mod run;
 mod session;
 mod settings;
+mod stderr;
 mod text;
 mod transcript;
 mod trial;
@@ -97,6 +99,7 @@ use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError, ToolServers};
 use turnbuckle::model::Model;
 use turnbuckle::store::SideStore;
 
+pub use beside::EnabledPlugin;
 pub use bridge::{names_in_scripts, tool_named};
 pub use dialect::Dialect;
 pub use event::ClaudeEvent;
@@ -329,13 +332,17 @@ impl ConfigHook for ClaudeHooks {
         settings.leave_to_others(context.read_by_others);
         let may_be_missing = |one: &&Unsupported| !one.is_managed && options.leave_out.contains(&one.kind);
         if let Some(first) = settings.unsupported.iter().find(|one| !may_be_missing(one)) {
-            let why = match KINDS.contains(&&*first.kind) && !first.is_managed {
-                true => format!("does not name {:?}, and a gate would be missing: {}", first.kind, first.place),
-                false => format!("cannot help: {}; a gate could be missing", first.place),
-            };
-            return Err(OptionError::new("leave_out", why));
+            let Unsupported { kind, place, .. } = first;
+            return Err(match KINDS.contains(&&**kind) && !first.is_managed {
+                true => OptionError::elsewhere(format!(
+                    "{place}, so a gate would be missing; `leave_out = [{kind:?}]` lets it be"
+                )),
+                false => {
+                    OptionError::elsewhere(format!("{place}; it could be a gate, so it must be mended or taken out"))
+                }
+            });
         }
-        for warning in settings.warnings.iter().chain(&settings.notices) {
+        for warning in settings.warnings.iter().chain(&settings.notices).chain(&settings.plugins_not_run(&[])) {
             tracing::warn!("{warning}");
         }
         let default = options.prompt_model.as_deref().map(|name| context.model("prompt_model", name)).transpose()?;

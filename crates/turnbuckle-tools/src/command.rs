@@ -64,7 +64,7 @@ use std::process::ExitStatus;
 use std::str::FromStr;
 
 use serde::Deserialize;
-use turnbuckle::hook::{HookEntry, MustBlock};
+use turnbuckle::hook::{HookEntry, MustBlock, Point};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
 pub(crate) use answer::with_text;
@@ -190,6 +190,18 @@ impl CommandPoint {
             Self::AfterModel => "after_model",
             Self::Stop => "stop",
             Self::Ended => "ended",
+        }
+    }
+
+    /// The point of a turn.
+    pub fn point(self) -> Point {
+        match self {
+            Self::BeforeAgent => Point::BeforeAgent,
+            Self::BeforeTool => Point::BeforeTool,
+            Self::AfterTool => Point::AfterTool,
+            Self::AfterModel => Point::AfterModel,
+            Self::Stop => Point::OnStop,
+            Self::Ended => Point::OnEnded,
         }
     }
 

@@ -16,6 +16,7 @@ mod refusal;
 mod replace;
 mod search;
 mod undo;
+mod undo_files;
 mod walk;
 mod write;
 
@@ -26,7 +27,7 @@ use serde_json::Value;
 use turnbuckle::message::ToolCall;
 use turnbuckle::store::ArgumentMatch;
 use turnbuckle::tool::{Effect, Output, Preview, Reconcile, Spec, Tool};
-use turnbuckle::{BoxError, BoxFuture, Turn, TurnId};
+use turnbuckle::{BoxError, BoxFuture, ConversationId, Turn, TurnId};
 
 use apply_patch::NormalPatch;
 use blocking::{CancelFlag, run_blocking};
@@ -38,6 +39,7 @@ pub(crate) use patch::{FileChange, PatchedFile, files_of_patch};
 use refusal::Refusal;
 use replace::Readers;
 pub use undo::Undone;
+pub use undo_files::UndoFiles;
 
 use crate::shell::rules;
 
@@ -71,7 +73,13 @@ enum Work {
 }
 
 impl Work {
-    fn run(self, folder: &Folder, turn: &TurnId, arguments: Value, cancel: &CancelFlag) -> Result<Done, Refusal> {
+    fn run(
+        self,
+        folder: &Folder,
+        of: (&ConversationId, &TurnId),
+        arguments: Value,
+        cancel: &CancelFlag,
+    ) -> Result<Done, Refusal> {
         match self {
             Self::Look(look) => look(folder, arguments, cancel),
             Self::Change(plan) => {
@@ -80,7 +88,7 @@ impl Work {
                 let made = plan.missing_folders(folder);
                 plan.carry_out(folder, cancel)?;
                 let done = Done { output: Output::ok(plan.result()), touched: plan.touched() };
-                folder.undo_log().note(turn, plan.changes, made);
+                folder.undo_log().note(of, plan.changes, made);
                 Ok(done)
             }
         }
@@ -146,10 +154,15 @@ pub(crate) async fn replace(folder: &Arc<Folder>, path: String, content: Vec<u8>
     replaced.await?.map_err(|refusal: Refusal| refusal.to_string().into())
 }
 
+/// Keeps what is changed from now on in files.
+pub(crate) fn keep_undo(folder: &Folder, files: UndoFiles) {
+    folder.undo_log().keep_in(files);
+}
+
 /// Puts back what a turn changed, beside the async threads.
 pub(crate) async fn undo(folder: &Arc<Folder>, turn: &TurnId) -> Result<Option<Undone>, BoxError> {
     let (folder, turn) = (folder.clone(), turn.clone());
-    Ok(run_blocking(move |_| undo::undo(&folder, &turn)).await?)
+    Ok(run_blocking(move |_| undo::undo(&folder, &turn)).await??)
 }
 
 impl Tool for FileTool {
@@ -168,8 +181,8 @@ impl Tool for FileTool {
     fn call<'a>(&'a self, turn: &'a Turn, call: &'a ToolCall) -> BoxFuture<'a, Result<Output, BoxError>> {
         Box::pin(async move {
             let (folder, arguments, work) = (self.folder.clone(), (*call.arguments).clone(), self.work);
-            let id = turn.id().clone();
-            let done = run_blocking(move |cancel| work.run(&folder, &id, arguments, cancel)).await?;
+            let (conversation, id) = (turn.conversation().clone(), turn.id().clone());
+            let done = run_blocking(move |cancel| work.run(&folder, (&conversation, &id), arguments, cancel)).await?;
             Ok(match done {
                 Ok(done) => {
                     done.touch(turn);

@@ -16,7 +16,7 @@
 //!
 //! # Points
 //!
-//! Those that `on` names: all but `before_compaction` and the wraps, where a service would have to call back.
+//! Those that `on` names: all but the wraps, where a service would have to call back.
 //!
 //! # Options
 //!
@@ -49,7 +49,7 @@ use serde::Deserialize;
 use turnbuckle::hook::{HookEntry, Point, Points};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
-use crate::worker::{Endpoint, NOT_SERVED, Remote, Service, WorkerPoints};
+use crate::worker::{Endpoint, Remote, Service, WorkerPoints};
 pub(crate) use address::is_private;
 pub(crate) use post::{LONGEST_ANSWER, PostError, Poster, causes};
 
@@ -90,10 +90,6 @@ impl HttpHook {
         let points: Vec<Point> = points.into_iter().collect();
         if points.is_empty() {
             return Err(OptionError::new("on", "names no point: the hook would never run"));
-        }
-        if let Some(item) = points.iter().position(|point| NOT_SERVED.contains(point)) {
-            let why = format!("has {}, which the protocol does not have yet", points[item]);
-            return Err(OptionError::new("on", why).item(item));
         }
         if let Some(item) = points.iter().position(|point| WRAPS.contains(point)) {
             let why = format!("has {}, where a service would have to call back; a worker can", points[item]);

@@ -32,6 +32,7 @@
 
 pub mod claude;
 pub mod command;
+mod conversation_files;
 pub mod fetch;
 mod files;
 pub mod http;
@@ -51,7 +52,7 @@ pub use command::{
     CommandError, CommandHook, CommandLine, CommandOptions, CommandPoint, UnknownPoint, kill_all_groups,
 };
 pub use fetch::{Fetch, FetchOptions, PrivateHost};
-pub use files::{Undone, resolved_path};
+pub use files::{UndoFiles, Undone, resolved_path};
 pub use http::{HttpHook, HttpOptions};
 pub use lint::{Lint, LintOptions};
 pub use persist::{Persist, PersistOptions, Persisted};

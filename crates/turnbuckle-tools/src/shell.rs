@@ -1,6 +1,6 @@
 //! `shell`: runs a command in the project's folder.
 //!
-//! The command is given to `sh -c`, in a session of its own: it has no terminal, and stdin is empty. Both outputs come in one
+//! The command has the result of `sh -c`, in a session of its own: it has no terminal, and stdin is empty. Both outputs come in one
 //! stream, as they were written. When the time is up or the turn is cancelled, the whole process group is killed. What it left in the background when it ended by itself
 //! goes on. With [`watch_programs`](crate::watch_programs) the group ends with this process, however that ends. Without it, commands
 //! are in a process group of their own but not in a session.
@@ -19,6 +19,7 @@ mod outputs;
 pub mod rules;
 mod run;
 mod sandbox;
+mod script;
 
 use std::ffi::OsString;
 use std::fmt;

@@ -18,7 +18,7 @@
 //!
 //! # Points
 //!
-//! Those that `on` names: all but `before_compaction`. If the worker serves other points than these, every call fails, and blocks whatever `on_failure` says:
+//! Those that `on` names: any. If the worker serves other points than these, every call fails, and blocks whatever `on_failure` says:
 //! what runs where is known before anything was started, and a guard that is missing is noticed.
 //!
 //! At `stream` the worker is given batches of chunks, and each answer has the hook's `timeout`. One that is late or fails blocks.
@@ -64,7 +64,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use turnbuckle::hook::{HookEntry, Point};
+use turnbuckle::hook::{HookEntry, Point, Points};
 use turnbuckle::hooks::{ConfigHook, HookBuildContext, OptionError};
 
 use crate::command::CommandLine;
@@ -73,11 +73,9 @@ use connection::Patience;
 pub use error::WorkerError;
 pub(crate) use points::WorkerPoints;
 pub(crate) use remote::Remote;
+pub(crate) use serve::last_lines;
 pub(crate) use service::{Endpoint, Service};
 use supervisor::{Program, Worker};
-
-/// Points whose calls the protocol does not have yet.
-pub(crate) const NOT_SERVED: &[Point] = &[Point::BeforeCompaction];
 
 /// Hooks in a program that stays; becomes a [`HookEntry`] at the points it was made for.
 ///
@@ -100,23 +98,19 @@ impl WorkerHook {
     ///
     /// # Errors
     ///
-    /// There is no point, or one that the protocol does not have yet.
+    /// There is no point.
     pub fn new(
         name: impl Into<String>,
         points: impl IntoIterator<Item = Point>,
         run: CommandLine,
         cwd: impl Into<PathBuf>,
     ) -> Result<Self, OptionError> {
-        let points: Vec<Point> = points.into_iter().collect();
-        if points.is_empty() {
+        let points: Points = points.into_iter().collect();
+        if points == Points::default() {
             return Err(OptionError::new("on", "names no point: the worker would never run"));
         }
-        if let Some(item) = points.iter().position(|point| NOT_SERVED.contains(point)) {
-            let why = format!("has {}, which the protocol does not have yet", points[item]);
-            return Err(OptionError::new("on", why).item(item));
-        }
         let patience = Patience { handshake: Duration::from_secs(10), reaction: Duration::from_secs(5) };
-        let (env, points) = (ProgramEnv::default(), points.into_iter().collect());
+        let env = ProgramEnv::default();
         Ok(Self { program: Program { name: name.into(), line: run, cwd: cwd.into(), env, points, patience } })
     }
 

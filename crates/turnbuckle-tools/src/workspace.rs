@@ -8,7 +8,7 @@ use std::sync::Arc;
 use turnbuckle::tool::Tool;
 use turnbuckle::{BoxError, TurnId};
 
-use crate::files::{self, Folder, Undone};
+use crate::files::{self, Folder, UndoFiles, Undone};
 
 /// The file tools confined to a folder. Cheap to clone; the clones' changes of files wait for each other.
 ///
@@ -69,9 +69,14 @@ impl Workspace {
         &self.root
     }
 
+    /// Keeps what the tools change from now on in files, so that [`undo`](Self::undo) knows it in later processes as well.
+    pub fn keep_undo(&self, files: UndoFiles) {
+        files::keep_undo(&self.folder, files);
+    }
+
     /// Puts back the files that a turn changed with these tools, as far as nobody changed them since: see [`Undone`]. `None` if
-    /// the tools changed nothing in that turn, or it is not remembered: the last turns of this process are. What commands and
-    /// other programs changed is not known here.
+    /// the tools changed nothing in that turn, or it is not remembered: the last turns of this process are, and those of earlier
+    /// ones with [`keep_undo`](Self::keep_undo). What commands and other programs changed is not known here.
     pub async fn undo(&self, turn: &TurnId) -> Result<Option<Undone>, BoxError> {
         files::undo(&self.folder, turn).await
     }

@@ -284,7 +284,7 @@ pub struct AnswerRule {
     #[serde(skip)]
     pub not_requester: bool,
     /// Whether the call needs approval because of this rule, whatever the tool, the agent or a hook says.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod prefix;
 pub mod reducer;
 pub mod reducers;
 pub(crate) mod reserve;
+pub(crate) mod summary_room;
 pub mod tokens;
 pub(crate) mod window;
 

@@ -298,6 +298,14 @@ pub enum Cause {
         /// Where it failed.
         point: Point,
     },
+    /// A hook failed with [`Mismatched`](crate::hook::Mismatched): it is not what its configuration says, and blocks whatever its
+    /// `on_failure` says.
+    HookMismatched {
+        /// The hook's name.
+        hook: Text,
+        /// Where it failed.
+        point: Point,
+    },
     /// A hook ended the turn on purpose.
     HookDecided {
         /// The hook's name.

@@ -57,6 +57,11 @@ pub trait Model: Send + Sync + 'static {
         None
     }
 
+    /// How much trouble it takes by its configuration, in the provider's word: `low`, `high`.
+    fn effort(&self) -> Option<&str> {
+        None
+    }
+
     /// How many tokens this text is to the model, if its tokenizer is known; what is only estimated is better left to the
     /// [estimates](crate::context::tokens), which are corrected by what the provider counts. Asked about every text of a
     /// context that comes near its limit.
@@ -90,6 +95,9 @@ impl<M: Model + ?Sized> Model for Arc<M> {
     }
     fn context_window(&self) -> Option<u64> {
         (**self).context_window()
+    }
+    fn effort(&self) -> Option<&str> {
+        (**self).effort()
     }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         (**self).count_tokens(text)
@@ -342,7 +350,7 @@ pub enum ModelError {
     #[error("the model panicked: {0}")]
     Panicked(String),
     /// A script has no entry left for this call.
-    #[error("the script has {replies} replies and this is model call {ordinal}")]
+    #[error("the script has {replies} {} and this is model call {ordinal}", if *replies == 1 { "reply" } else { "replies" })]
     ScriptExhausted {
         /// How many it has.
         replies: usize,

@@ -160,13 +160,22 @@ pub enum HookFailure {
 }
 
 impl HookFailure {
-    /// Whether it blocks whatever `on_failure` says: its error is, or comes from, a [`MustBlock`].
+    /// Whether it blocks whatever `on_failure` says: its error is, or comes from, a [`MustBlock`] or a [`Mismatched`].
     pub fn must_block(&self) -> bool {
+        self.comes_from::<MustBlock>() || self.is_mismatch()
+    }
+
+    /// Whether the hook is not what its configuration says: its error is, or comes from, a [`Mismatched`].
+    pub fn is_mismatch(&self) -> bool {
+        self.comes_from::<Mismatched>()
+    }
+
+    fn comes_from<E: std::error::Error + 'static>(&self) -> bool {
         let first: Option<&(dyn std::error::Error + 'static)> = match self {
             Self::Error(error) => Some(&**error),
             _ => None,
         };
-        std::iter::successors(first, |error| error.source()).any(|error| error.is::<MustBlock>())
+        std::iter::successors(first, |error| error.source()).any(|error| error.is::<E>())
     }
 }
 
@@ -176,6 +185,15 @@ impl HookFailure {
 #[error(transparent)]
 pub struct MustBlock(
     /// Why it could not judge.
+    pub BoxError,
+);
+
+/// An error of a hook that turns out not to be what its configuration says: a worker with hooks at other points, for instance. It blocks
+/// as [`MustBlock`] does, since a guard may be missing.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Mismatched(
+    /// What does not match.
     pub BoxError,
 );
 

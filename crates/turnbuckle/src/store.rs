@@ -9,6 +9,7 @@ mod deletion;
 mod error;
 mod inbox;
 mod job;
+mod list_part;
 mod message_key;
 mod private_file;
 mod scratch;
@@ -30,6 +31,7 @@ pub use deletion::{Act, ActKind, Deletion, Hold, PurgeLimits, Purged, STORE_FILE
 pub use error::StoreError;
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector, PartialSummary};
+pub use list_part::ListPart;
 pub use message_key::{KeyedMessage, MessageKey};
 pub use private_file::{PrivateFile, PrivateFileError};
 pub use scratch::{ApprovedReply, PendingReply, Regeneration, Scratch};
@@ -239,6 +241,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// All conversations, the newest first.
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>>;
+
+    /// Some of [`list`](Self::list), in the same order. A store overrides this if it need not read all of them for it.
+    fn list_part<'a>(&'a self, part: ListPart<'a>) -> StoreFuture<'a, Vec<ConversationSummary>> {
+        StoreFuture::later(async move { Ok(part.of(self.list().await?)) })
+    }
 
     /// All standing approvals, the oldest first; also those that have expired or are used up, until they are revoked.
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>>;

@@ -25,6 +25,10 @@ pub struct Summary {
     pub digest: Text,
     /// What the model wrote.
     pub text: Text,
+    /// How many tokens of what the model wrote are missing in `text`, because it wrote more than there is room for even when it was
+    /// asked for less.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut_off: u64,
     /// What users said in the turns it covers, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<KeptMessage>,
@@ -34,6 +38,9 @@ pub struct Summary {
     /// What hooks want to be kept word for word, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Text>,
+    /// How many texts that hooks want to be kept there is no room for: in all versions.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unkept: u32,
     /// The whole of it as contexts show it.
     pub shown: Text,
     /// Model calls that all versions took together.

@@ -6,6 +6,7 @@
 import asyncio
 import os
 import pathlib
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "src"))
@@ -22,6 +23,12 @@ async def conform_deny(turn, call):
 async def conform_print(turn, call):
     print("conform: printed", flush=True)
     os.write(1, b"by its number\n")
+    return deny("conform: no")
+
+
+@hook("before_tool")
+def conform_child(turn, call):
+    subprocess.run(["cat"], check=True)
     return deny("conform: no")
 
 
@@ -68,7 +75,7 @@ def satisfied(turn):
     return accept() if turn.reply.text else None
 
 
-for point in ("on_conversation", "before_model", "after_model", "after_tool", "background", "on_ended", "on_logged", "on_event"):
+for point in ("on_conversation", "before_model", "after_model", "after_tool", "background", "before_compaction", "on_ended", "on_logged", "on_event"):
     hook(point, name="quiet")(lambda *given: None)
 hook("after_agent", name="shown")(lambda turn, reply, result: go_on(result={"said": reply.text}))
 

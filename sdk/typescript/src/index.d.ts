@@ -48,6 +48,10 @@ export interface ConversationChange { conversation: string; actor: Actor; what: 
 export interface Background {
   conversation: string; turn: string; agent: string; actor: Actor; outcome: string; messages: Message[]; reply: Reply | null;
 }
+/** The oldest turns, of which a summary is about to be made: `transcript` is what its model reads. */
+export interface Compaction {
+  conversation: string; turn: string; agent: string; actor: Actor; turns: number; transcript: string;
+}
 export interface Ended {
   conversation: string; turn: string; agent: string; permission_mode: string; outcome: string; reason: string | null;
   model_calls: number; usage: Usage; ms: number;
@@ -65,6 +69,7 @@ export interface Transformer {
 
 interface Halt { decision: "halt"; reason: string }
 interface Erase { decision: "erase"; reason: string }
+interface Skip { decision: "skip"; reason: string }
 interface Approve { decision: "approve" }
 interface Ask { decision: "ask"; reason: string }
 interface Reject { decision: "reject"; reason: string }
@@ -102,6 +107,8 @@ export interface Hooks {
   on_stop: (turn: StopTurn) => May<OnStop>;
   after_agent: (turn: Turn, reply: Reply | null, result: Json) => May<GoOn<{ result?: Json; inject?: Content[] }>>;
   background: (turn: Background) => May<GoOn<{ notes?: Content[]; suggest?: string }>>;
+  /** `keep` stays word for word beside the summary. */
+  before_compaction: (compaction: Compaction) => May<GoOn<{ keep?: string[] }> | Skip>;
   on_ended: (ended: Ended) => May<GoOn<{}>>;
   on_logged: (logged: Logged) => May<GoOn<{}>>;
   on_event: (event: Record<string, any>) => May<GoOn<{}>>;
@@ -116,7 +123,7 @@ export interface Options {
 /** Makes a function a hook at `point`. */
 export function hook<P extends keyof Hooks>(point: P, fn: Hooks[P]): void;
 export function hook<P extends keyof Hooks>(point: P, options: Options, fn: Hooks[P]): void;
-/** Serves the hooks until the runtime closes stdin. From here on what is written to stdout goes to stderr. */
+/** Serves the hooks until the runtime closes stdin. From here on what is written to stdout goes to stderr, and stdin is empty. */
 export function run(): Promise<void>;
 /** Tells viewers what the hook is doing. */
 export function progress(text: string): void;
@@ -135,6 +142,8 @@ export function goOn<Edits extends object = {}>(edits?: Edits): GoOn<Edits>;
 export function halt(reason: string): Halt;
 /** End the turn and do not keep the message. */
 export function erase(reason: string): Erase;
+/** Make no summary of these turns. */
+export function skip(reason: string): Skip;
 /** The calls of this reply need no further gate. */
 export function approve(): Approve;
 /** A person decides. */

@@ -2,10 +2,11 @@
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import { closeSync, fstatSync, openSync, writeSync } from "node:fs";
-import { createInterface } from "node:readline";
+import { Socket } from "node:net";
 import { inspect } from "node:util";
 
 const PROTOCOL = 1;
+const LINE_FEED = 10;
 const METHOD_NOT_FOUND = -32601;
 const INVALID_PARAMS = -32602;
 const HOOK_FAILED = -32000;
@@ -26,6 +27,7 @@ const POINTS = {
   on_stop: (p) => [{ ...p.turn, reply: p.reply, tools: p.tools }],
   after_agent: (p) => [p.turn, p.reply, p.result],
   background: (p) => [p],
+  before_compaction: (p) => [p],
   on_ended: (p) => [p],
   on_logged: (p) => [p],
   on_event: (p) => [p.event],
@@ -85,6 +87,7 @@ const decision = (name, fields = {}) => ({ decision: name, ...fields });
 export const goOn = (edits = {}) => decision("continue", edits);
 export const halt = (reason) => decision("halt", { reason });
 export const erase = (reason) => decision("erase", { reason });
+export const skip = (reason) => decision("skip", { reason });
 export const approve = () => decision("approve");
 export const ask = (reason) => decision("ask", { reason });
 export const reject = (reason) => decision("reject", { reason });
@@ -151,13 +154,44 @@ function protectStdout() {
   if (taken !== 1) closeSync(taken);
 }
 
+/**
+ * Keeps stdin for the protocol: a child process that read it would take lines of the protocol and wait for the runtime to close it.
+ * The pipe gets another number, and as a file is always opened under the lowest free number, an empty file gets the number 0. What
+ * is no pipe (on Windows, or when somebody tries a worker on a terminal) stays where it is.
+ */
+function protectStdin() {
+  let moved;
+  try {
+    if (!fstatSync(0).isFIFO()) return process.stdin;
+    moved = openSync("/dev/fd/0", "r");
+  } catch {
+    return process.stdin;
+  }
+  closeSync(0);
+  const taken = openSync("/dev/null", "r");
+  if (taken !== 0) closeSync(taken);
+  return new Socket({ fd: moved, readable: true, writable: false });
+}
+
 const fail = (id, code, message) => send({ id, error: { code, message } });
 
-/** Serves the hooks until the runtime closes stdin. From here on what is written to stdout goes to stderr. */
+/** Serves the hooks until the runtime closes stdin. From here on what is written to stdout goes to stderr, and stdin is empty. */
 export async function run() {
   if (registered.length === 0) throw new Error("no hook is registered: call hook(point, …) before run()");
   protectStdout();
-  for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) take(JSON.parse(line));
+  // The beginning of a line whose end was not read yet.
+  let rest = [];
+  for await (const data of protectStdin()) {
+    let from = 0;
+    // By its bytes: `readline` of newer versions also ends a line at U+2028 and U+2029, which JSON has in its texts.
+    for (let end; (end = data.indexOf(LINE_FEED, from)) >= 0; from = end + 1) {
+      const piece = data.subarray(from, end);
+      const line = rest.length > 0 ? Buffer.concat([...rest, piece]) : piece;
+      rest = [];
+      take(JSON.parse(line.toString()));
+    }
+    if (from < data.length) rest.push(data.subarray(from));
+  }
   process.exit(0);
 }
 

@@ -16,6 +16,10 @@ hook("before_tool", async function conform_print() {
   spawnSync("echo", ["by a child"], { stdio: "inherit" });
   return deny("conform: no");
 });
+hook("before_tool", function conform_child() {
+  spawnSync("cat", { stdio: "inherit" });
+  return deny("conform: no");
+});
 hook("before_tool", function conform_uncalled() {
   return deny;
 });
@@ -42,7 +46,7 @@ hook("stream", function conform_hold() {
 hook("on_stop", function satisfied(turn) {
   return turn.reply ? accept() : undefined;
 });
-for (const point of ["on_conversation", "before_model", "after_model", "after_tool", "background", "on_ended", "on_logged", "on_event"]) {
+for (const point of ["on_conversation", "before_model", "after_model", "after_tool", "background", "before_compaction", "on_ended", "on_logged", "on_event"]) {
   hook(point, { name: "quiet" }, () => {});
 }
 hook("after_agent", { name: "shown" }, (turn, reply) => goOn({ result: { said: textOf(reply.content) } }));

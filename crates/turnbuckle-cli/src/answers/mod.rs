@@ -14,15 +14,15 @@ pub(crate) use standing::agree_on_standing;
 
 use std::time::Duration;
 
-use turnbuckle::ConversationId;
 use turnbuckle::conversation::{LeftReason, ResolveError};
 use turnbuckle::store::{Store as _, StoreError};
+use turnbuckle::{ConversationId, Scope};
 
 use crate::Stopped;
 use crate::args::Common;
 use crate::inspect::{OpenTurn, failed, open_turn};
 use crate::problem::{Problem, with_causes};
-use crate::run::{ResolveHints, WHO_ACTS, how_to_find};
+use crate::run::{ResolveHints, how_to_find, who_acts};
 use crate::show::{clean, quoted};
 use crate::without_agent::WithoutAgent;
 
@@ -38,7 +38,7 @@ pub(crate) async fn refusal_at(
     id: &ConversationId,
     (command, common): (&str, &Common),
 ) -> Result<Problem, Stopped> {
-    let problem = refusal(error, id, (command, &common.same_store()));
+    let problem = refusal(error, id, (command, &common.same_store()), &desk.scope);
     if !matches!(error, ResolveError::Stale { .. }) || !comes_to_rest(desk, id).await.map_err(failed)? {
         return Ok(problem);
     }
@@ -60,8 +60,13 @@ async fn comes_to_rest(desk: &WithoutAgent, id: &ConversationId) -> Result<bool,
     Ok(false)
 }
 
-/// An answer was not taken, and what to do about it. `options` lead to the same store.
-pub(crate) fn refusal(error: &ResolveError, id: &ConversationId, (command, options): (&str, &str)) -> Problem {
+/// An answer of this actor was not taken, and what to do about it. `options` lead to the same store.
+pub(crate) fn refusal(
+    error: &ResolveError,
+    id: &ConversationId,
+    (command, options): (&str, &str),
+    scope: &Scope,
+) -> Problem {
     let hint = match error {
         ResolveError::Stale { .. } => format!("`turnbuckle show {id}{options}` says what it waits for, if it does"),
         ResolveError::Unfit { .. } => {
@@ -70,7 +75,7 @@ pub(crate) fn refusal(error: &ResolveError, id: &ConversationId, (command, optio
             )
         }
         ResolveError::NotFound { .. } => how_to_find(options),
-        ResolveError::Forbidden { .. } => WHO_ACTS.to_owned(),
+        ResolveError::Forbidden { .. } => who_acts(scope),
         ResolveError::Changed { call, left } => {
             let (for_whom, insist) = match &left.reason {
                 LeftReason::OtherProject { project } => (

@@ -24,7 +24,7 @@ pub(crate) async fn agree_on_standing(
     (command, options): (&str, &str),
 ) -> Result<Option<StandingApproval>, Stopped> {
     let Some(mut always) = given.always.clone() else { return Ok(None) };
-    let refused = |error| Stopped::failed(refusal(&error, id, (command, options)));
+    let refused = |error| Stopped::failed(refusal(&error, id, (command, options), scope));
     if let Some(like) = &given.like {
         let question = conversations.question(id, call, scope).await.map_err(refused)?.question;
         always.arguments = Some(like_shown(&question, like, call).map_err(refused)?);

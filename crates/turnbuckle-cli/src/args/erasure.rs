@@ -40,6 +40,9 @@ pub(crate) struct Export {
     /// Instead: all conversations that this user owns
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
+    /// Changes nothing: the lines are JSON anyway
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// One conversation, or all of a person.

@@ -1,6 +1,7 @@
 //! Arguments of `hooks` and the commands below it.
 
 use clap::Subcommand;
+use turnbuckle::hook::Point;
 use turnbuckle_tools::CommandPoint;
 use turnbuckle_tools::claude::ClaudeEvent;
 
@@ -49,10 +50,21 @@ pub(crate) struct HooksConform {
 /// What `hooks test` tries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TestedEvent {
-    /// A point, with what a command hook reads there.
-    Point(CommandPoint),
+    /// A point, with what a command hook reads.
+    Point(Point),
     /// An event of Claude-style settings.
     Claude(ClaudeEvent),
+}
+
+/// Points that are behind many turns, or behind a call that waits for somebody.
+const UNTRIED: [Point; 2] = [Point::BeforeCompaction, Point::OnLogged];
+
+fn is_tried(point: &Point) -> bool {
+    !UNTRIED.contains(point)
+}
+
+fn joined<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 impl std::str::FromStr for TestedEvent {
@@ -61,15 +73,26 @@ impl std::str::FromStr for TestedEvent {
         if let Some(event) = ClaudeEvent::named(name) {
             return Ok(Self::Claude(event));
         }
-        let known = || ClaudeEvent::ALL.map(|event| event.name()).join(", ");
-        name.parse().map(Self::Point).map_err(|error| format!("{error}; and Claude-style handlers have {}", known()))
+        if let Ok(point) = name.parse::<CommandPoint>() {
+            return Ok(Self::Point(point.point()));
+        }
+        match Point::ALL.into_iter().find(|point| point.name() == name) {
+            Some(point) if !is_tried(&point) => Err(format!("one turn does not lead to {point}: run one to see it")),
+            Some(point) => Ok(Self::Point(point)),
+            None => Err(format!(
+                "there is no point {name:?}; a command hook has {}, other hooks have {}, and Claude-style handlers have {}",
+                CommandPoint::NAMES.join(", "),
+                joined(Point::ALL.into_iter().filter(is_tried).map(Point::name)),
+                joined(ClaudeEvent::ALL.into_iter().map(ClaudeEvent::name)),
+            )),
+        }
     }
 }
 
 /// Options of `hooks test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HooksTest {
-    /// before_agent, before_tool, after_tool, after_model, stop or ended; or PreToolUse, Stop and the like
+    /// A point, such as before_agent, before_tool or on_stop; or PreToolUse, Stop and the like
     pub(crate) event: TestedEvent,
     #[command(flatten)]
     pub(crate) trust: TrustOptions,

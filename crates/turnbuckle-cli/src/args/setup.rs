@@ -25,6 +25,9 @@ pub(crate) struct Init {
     /// Replace a turnbuckle.toml that is there; the old one is kept as turnbuckle.toml.old
     #[arg(long)]
     pub(crate) force: bool,
+    /// Print what was written as one JSON object. Questions are asked all the same; --yes asks none
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What an agent may do.

@@ -8,12 +8,14 @@ use wildmatch::WildMatch;
 
 use super::tools::ASK_HUMAN;
 use crate::config::{AccessPart, ApprovePart, nearest};
+use crate::mcp::Unlisted;
 use crate::problem::Problem;
 
 /// The names of all tools that a call could be of, those of sub-agents as well.
 fn tools(agent: &Agent) -> Vec<String> {
     fn add(parts: &AgentParts, names: &mut Vec<String>) {
-        names.extend(parts.tools.iter().map(|name| name.to_string()));
+        // Those of MCP servers are recorded apart.
+        names.extend(parts.tools.iter().chain(&parts.offered).map(|name| name.to_string()));
         parts.sub_agents.iter().for_each(|(_, parts)| add(parts, names));
     }
     let mut names = Vec::new();
@@ -36,19 +38,19 @@ pub(super) fn gated(access: &AccessPart, agent: &Agent) -> Vec<String> {
 }
 
 /// What is wrong with the rules.
-pub(super) fn problems(access: &AccessPart, agent: &Agent) -> Vec<Problem> {
+pub(super) fn problems(access: &AccessPart, agent: &Agent, unlisted: &Unlisted) -> Vec<Problem> {
     let (tools, rules) = (tools(agent), access.rules());
     let parts = access.approve.as_deref().unwrap_or_default();
     let mut problems = Vec::new();
     for (index, part) in parts.iter().enumerate() {
-        problems.extend(names_nothing(part, &tools));
+        problems.extend(names_nothing(part, &tools, unlisted));
         problems.extend(nobody_could(part, &rules));
         problems.extend(never_counts(part, &rules.approve[..index], &tools));
     }
     problems
 }
 
-fn names_nothing(part: &ApprovePart, tools: &[String]) -> Option<Problem> {
+fn names_nothing(part: &ApprovePart, tools: &[String], unlisted: &Unlisted) -> Option<Problem> {
     let (rule, name) = (part.rule(), &part.tool.value);
     let refused = |what: String, hint: String| Some(Problem::error(what).at(&part.tool.place).hint(hint));
     if name == ASK_HUMAN {
@@ -57,6 +59,9 @@ fn names_nothing(part: &ApprovePart, tools: &[String]) -> Option<Problem> {
     }
     if tools.iter().any(|tool| covers(&rule, tool)) {
         return None;
+    }
+    if let Some(problem) = unlisted.problem(name) {
+        return Some(problem.at(&part.tool.place));
     }
     let near = nearest(name, tools.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`?"));
     let hint = near.unwrap_or_else(|| format!("its tools are {}", tools.join(", ")));

@@ -17,10 +17,11 @@ use turnbuckle_tools::Workspace;
 use turnbuckle_tools::rules::Rule;
 
 use crate::args::Common;
+use crate::check::no_history;
 use crate::config::{self, Config, Found, HookPart, Loaded, ModelSetting};
 use crate::links;
 use crate::logging::CLI;
-use crate::mcp::{self, Desk, Offered, ServerLine};
+use crate::mcp::{self, Desk, Offered, ServerLine, Unlisted};
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::project::Project;
@@ -164,12 +165,12 @@ impl Prepared {
         let agents = self.config.agents.iter_mut().flatten();
         self.agent_hooks = agents.map(|part| hooks::entries(&mut part.hooks)).collect();
         let (chosen, place) = ((recorded, &model, choice), (self.project.folder.as_path(), &self.store, self.gate));
-        let Offered { tools, servers, desk } =
+        let Offered { tools, servers, desk, unlisted } =
             mcp::offered(&self.config.tools.mcp, place.0, self.gate, &mut self.problems);
         (self.mcp, self.desk) = (servers, desk);
         match build(
             &self.config,
-            tools,
+            (tools, &unlisted),
             place,
             (&self.hooks, &self.agent_hooks),
             chosen,
@@ -187,7 +188,7 @@ impl Prepared {
 
 fn build(
     config: &Config,
-    mcp: Vec<Arc<dyn Tool>>,
+    (mcp, unlisted): (Vec<Arc<dyn Tool>>, &Unlisted),
     (folder, store, gate): (&Path, &StoreName, Gate),
     (hooks, own_hooks): (&[HookEntry], &[Vec<HookEntry>]),
     (chosen, model, choice): (&str, &SharedModel, &ModelChoice),
@@ -196,6 +197,7 @@ fn build(
 ) -> Result<Built, Option<Problem>> {
     let mut offer = tools::offer(config, folder, store, problems).ok_or(None)?;
     offer.tools.extend(mcp);
+    offer.approve = tools::without_unlisted(offer.approve, config.tools.approve.as_ref(), unlisted, problems);
     let mut builder =
         Agent::builder(agent_name(config), model.clone()).limits(config.limits.limits()).approve(offer.approve.clone());
     builder = builder.started_with(started_with.words());
@@ -224,13 +226,17 @@ fn build(
     for tool in &offer.tools {
         builder = builder.shared_tool(tool.clone());
     }
-    let main = Main { config, offer: &offer, model, gate, choice, hooks };
+    let main = Main { config, offer: &offer, unlisted, model, gate, choice, hooks };
     for (part, own) in config.agents.iter().flatten().zip(own_hooks) {
         builder = builder.tool(main.sub_agent(part, own.clone(), problems)?);
     }
     let agent = with_all(builder, hooks.to_vec()).build().map_err(|error| blame::problem(&error, config, None))?;
     problems.extend(beyond_window(config, &agent));
-    problems.extend(access::problems(&config.access, &agent));
+    if let Gate::Needed(_) = gate {
+        // What a server says of its model may leave less than `check` could know.
+        problems.extend(no_history(config, &agent));
+    }
+    problems.extend(access::problems(&config.access, &agent, unlisted));
     problems.extend(tools::rules_for_nothing(config, &agent));
     let (mut gated, workspace) = (offer.approve, offer.workspace);
     for tool in access::gated(&config.access, &agent) {

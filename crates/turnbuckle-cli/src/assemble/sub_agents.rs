@@ -11,6 +11,7 @@ use turnbuckle::tools::SubAgent;
 use super::tools::{self, Offer, is_changing};
 use super::{ModelChoice, blame, hooks, with_all};
 use crate::config::{Config, Found, Over as _, SubAgentPart, nearest};
+use crate::mcp::Unlisted;
 use crate::model_name::{ModelName, SharedModel};
 use crate::problem::Problem;
 use crate::trust::Gate;
@@ -19,6 +20,7 @@ use crate::trust::Gate;
 pub(super) struct Main<'a> {
     pub(super) config: &'a Config,
     pub(super) offer: &'a Offer,
+    pub(super) unlisted: &'a Unlisted,
     pub(super) model: &'a SharedModel,
     pub(super) gate: Gate,
     pub(super) choice: &'a ModelChoice,
@@ -43,7 +45,7 @@ impl Main<'_> {
             inner = inner.reducers(reducers);
         }
         inner = config.context.with_retention(inner);
-        inner = inner.system(described).approve(self.approve(part, &tools));
+        inner = inner.system(described).approve(self.approve(part, &tools, problems));
         if !config.tools.allow.is_empty() {
             inner = inner.allow(tools::allowed(config));
         }
@@ -97,6 +99,8 @@ impl Main<'_> {
             } else if let Some(tool) = tools::builtin(&name.value, self.config, &self.offer.workspace, true) {
                 found.push(tool);
                 continue;
+            } else if let Some(problem) = self.unlisted.problem(&name.value) {
+                problem
             } else {
                 let offered = self.offer.tools.iter().map(|tool| tool.spec().definition.name.to_string());
                 let others = tools::all_builtin().filter(|name| !self.offers(name)).map(str::to_owned);
@@ -116,9 +120,10 @@ impl Main<'_> {
     }
 
     /// The tools whose calls need approval. Whoever calls a tool, it is asked about, unless the section says otherwise.
-    fn approve(&self, part: &SubAgentPart, tools: &[Arc<dyn Tool>]) -> Vec<String> {
+    fn approve(&self, part: &SubAgentPart, tools: &[Arc<dyn Tool>], problems: &mut Vec<Problem>) -> Vec<String> {
         if let Some(named) = &part.approve {
-            return named.value.iter().map(|name| name.value.clone()).collect();
+            let names = named.value.iter().map(|name| name.value.clone()).collect();
+            return tools::without_unlisted(names, Some(named), self.unlisted, problems);
         }
         let names = tools.iter().map(|tool| tool.spec().definition.name.to_string());
         let is_gated = |name: &String| self.offer.approve.contains(name) || (is_changing(name) && !self.offers(name));

@@ -10,9 +10,10 @@ use turnbuckle::message::Text;
 use turnbuckle::tool::{AllowCalls, Tool};
 use turnbuckle::tools::{SearchHistory, client, human};
 use turnbuckle_tools::rules::Rule;
-use turnbuckle_tools::{Fetch, PLAN_TOOL, Shell, ShellOptions, ShellOutputs, Workspace, plan_tool};
+use turnbuckle_tools::{Fetch, PLAN_TOOL, Shell, ShellOptions, ShellOutputs, UndoFiles, Workspace, plan_tool};
 
 use crate::config::{Config, Found, nearest};
+use crate::mcp::Unlisted;
 use crate::model_name::provider_variables;
 use crate::problem::Problem;
 use crate::project::OWN_FOLDER;
@@ -39,6 +40,9 @@ pub(super) fn offer(config: &Config, folder: &Path, store: &StoreName, problems:
         problems.push(Problem::error(format!("the folder {}: {error}", folder.display())));
     });
     let workspace = workspace.ok()?;
+    if store.is_durable() {
+        workspace.keep_undo(UndoFiles::below(folder, OWN_FOLDER));
+    }
     let names = names(config, problems);
     let approve = approve(config, &names);
     let (mut tools, mut read_only) = (Vec::new(), Vec::new());
@@ -142,6 +146,20 @@ fn approve(config: &Config, names: &[String]) -> Vec<String> {
     let unlisted: Vec<String> = names.iter().filter(is_reaching).filter(|name| !is_listed(name)).cloned().collect();
     approve.extend(unlisted);
     approve
+}
+
+/// The names without those of tools that servers may offer which have not been listed: those tools are not offered either.
+pub(super) fn without_unlisted(
+    mut names: Vec<String>,
+    written: Option<&Found<Vec<Found<String>>>>,
+    unlisted: &Unlisted,
+    problems: &mut Vec<Problem>,
+) -> Vec<String> {
+    for name in written.into_iter().flat_map(|list| &list.value) {
+        problems.extend(unlisted.problem(&name.value).map(|problem| problem.at(&name.place)));
+    }
+    names.retain(|name| unlisted.server_of(name).is_none());
+    names
 }
 
 /// Tools that change something and need no approval. Without `builtin` all are offered, without `approve` all of those are asked

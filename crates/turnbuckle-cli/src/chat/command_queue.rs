@@ -8,7 +8,7 @@ use turnbuckle::conversation::{Always, Cancelled, LeftTurn, ResolveError, SendEr
 use turnbuckle::event::{EventKind, Question};
 use turnbuckle::message::{Content, Text};
 use turnbuckle::projection::Pending;
-use turnbuckle::store::{Answer, GivenAnswer, StandingApproval, StoreError};
+use turnbuckle::store::{Answer, ConversationStatus, GivenAnswer, StandingApproval, StoreError};
 use turnbuckle::trace::trace_of_turn;
 use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnId};
 use turnbuckle_tools::{Workspace, rules};
@@ -356,7 +356,7 @@ async fn told_turn(
     Ok(trace_of_turn(&log, &cuts, turn))
 }
 
-/// Conversations of the store, the one that was used last first, each with what was said in it first.
+/// Conversations of the store, the one that was used last first, each with what was said in it first and how it stands.
 async fn recent(
     conversations: &Conversations,
     own: &ConversationId,
@@ -367,16 +367,23 @@ async fn recent(
     listed.truncate(RECENT);
     let mut found = Vec::new();
     for one in listed {
-        if let Some(title) = &one.title {
-            found.push((one.id, opening(title, 60)));
-            continue;
-        }
-        let log = conversations.log(&one.id, scope.clone()).await?;
-        let said = log.iter().find_map(|event| match &event.kind {
-            EventKind::UserMessage { content, .. } => Some(show::title(content)),
-            _ => None,
-        });
-        found.push((one.id, said.unwrap_or_default()));
+        let title = match &one.title {
+            Some(title) => opening(title, 60),
+            None => {
+                let log = conversations.log(&one.id, scope.clone()).await?;
+                let said = log.iter().find_map(|event| match &event.kind {
+                    EventKind::UserMessage { content, .. } => Some(show::title(content)),
+                    _ => None,
+                });
+                said.unwrap_or_default()
+            }
+        };
+        let state = match one.status {
+            ConversationStatus::Idle => "",
+            ConversationStatus::Running => "  [running]",
+            ConversationStatus::Waiting { .. } => "  [waits for an answer]",
+        };
+        found.push((one.id, title + state));
     }
     Ok(found)
 }
@@ -404,7 +411,7 @@ async fn undo(
             Err(error) => return CommandOutcome::Failed(Problem::error(error.to_string())),
         }
     }
-    let text = "there is nothing to put back: no turn of this chat has changed files, or they were put back already; what an \
-                earlier chat changed is not known here";
+    let text = "there is nothing to put back: no turn of this conversation has changed files, they were put back already, or it \
+                is too long ago: the last 32 turns of the project are kept";
     CommandOutcome::Told("undo", text.to_owned())
 }

@@ -95,6 +95,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_help_of_the_program_names_every_command_and_key_that_answers() {
+        let mut program = crate::args::command();
+        let help = program.find_subcommand_mut("chat").unwrap().render_long_help().to_string();
+        for command in COMMANDS {
+            assert!(help.contains(&format!("/{}", command.name)), "/{} is not in:\n{help}", command.name);
+        }
+        for key in
+            ["\n  a  ", "  d  ", "\n  e  ", "  A  ", "\n  v  ", "Esc", "Ctrl-S", "Up  ", "Ctrl-O", "Ctrl-R", "!COMMAND"]
+        {
+            assert!(help.contains(key), "{key:?} is not in:\n{help}");
+        }
+    }
+
+    #[test]
     fn a_path_is_no_command() {
         assert_eq!(Input::of(" /quit "), Input::Slash("exit", ""));
         assert_eq!(Input::of("/model  demo "), Input::Slash("model", "demo"));

@@ -32,12 +32,20 @@ pub(super) enum Typed {
     Other(Key),
 }
 
+/// A paste that is folded.
+#[derive(Debug)]
+struct Pasted {
+    text: String,
+    /// What stands for it. It is made once: the text is drawn again with every key, and a paste may be long.
+    word: String,
+}
+
 /// Kept as letters: the cursor stands before one of them, or at the end.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     chars: Vec<char>,
     cursor: usize,
-    pastes: Vec<String>,
+    pastes: Vec<Pasted>,
     history: Vec<String>,
     /// Where in the history the person is; at its end, `unsent` is what they had typed.
     place: usize,
@@ -91,6 +99,7 @@ impl Draft {
             | Key::Tab
             | Key::BackTab
             | Key::Unfold
+            | Key::PasteCut(_)
             | Key::FocusIn
             | Key::FocusOut) => return Typed::Other(other),
         }
@@ -106,7 +115,7 @@ impl Draft {
         let mut text = String::new();
         for ch in &self.chars {
             match self.paste_of(*ch) {
-                Some(paste) => text.push_str(paste),
+                Some(paste) => text.push_str(&paste.text),
                 None => text.push(*ch),
             }
         }
@@ -128,11 +137,12 @@ impl Draft {
     /// Adds lines to what was typed, at this letter or at its end, also while an answer is being typed. Returns the place behind
     /// them.
     pub(super) fn keep(&mut self, text: &str, at: usize) -> usize {
+        let letters = self.folded(text);
         let chars = self.aside.as_mut().unwrap_or(&mut self.chars);
         let at = at.min(chars.len());
         let begins_a_line = at == 0 || chars[at - 1] == '\n';
         let line_end = (!begins_a_line).then_some('\n');
-        let added: Vec<char> = line_end.into_iter().chain(letters(text)).chain(['\n']).collect();
+        let added: Vec<char> = line_end.into_iter().chain(letters).chain(['\n']).collect();
         let behind = at + added.len();
         chars.splice(at..at, added);
         if self.aside.is_none() && self.cursor >= at {
@@ -195,22 +205,28 @@ impl Draft {
         text
     }
 
-    fn paste_of(&self, ch: char) -> Option<&str> {
+    fn paste_of(&self, ch: char) -> Option<&Pasted> {
         let place = (ch as u32).checked_sub(FIRST_PASTE)?;
-        self.pastes.get(place as usize).map(String::as_str)
+        self.pastes.get(place as usize)
     }
 
     fn paste(&mut self, text: &str) {
+        let letters = self.folded(text);
+        self.insert(&letters);
+    }
+
+    /// The letters of a text, or one that stands for all of it if it is long.
+    fn folded(&mut self, text: &str) -> Vec<char> {
         let chars: Vec<char> = letters(text).collect();
         let lines = chars.iter().filter(|ch| **ch == '\n').count() + 1;
         let is_long = lines > FOLDED_LINES || chars.len() > FOLDED_LETTERS;
         let stand_in = u32::try_from(self.pastes.len()).ok().and_then(|place| char::from_u32(FIRST_PASTE + place));
         match stand_in.filter(|_| is_long && self.pastes.len() < MOST_PASTES) {
             Some(stand_in) => {
-                self.pastes.push(chars.into_iter().collect());
-                self.insert(&[stand_in]);
+                self.pastes.push(Pasted::of(chars.into_iter().collect()));
+                vec![stand_in]
             }
-            None => self.insert(&chars),
+            None => chars,
         }
     }
 
@@ -270,6 +286,16 @@ impl Draft {
             None => std::mem::take(&mut self.unsent),
         };
         (self.place, self.cursor) = (place, self.chars.len());
+    }
+}
+
+impl Pasted {
+    fn of(text: String) -> Self {
+        let word = match text.lines().count() {
+            lines @ 2.. => format!("[{lines} pasted lines]"),
+            _ => format!("[{} pasted letters]", text.chars().count()),
+        };
+        Self { text, word }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bytes of a terminal into keys.
 
 /// The most that is taken of one paste.
-const LONGEST_PASTE: usize = 1 << 20;
+pub(super) const LONGEST_PASTE: usize = 16 << 20;
 /// The longest escape sequence of a key, behind its first two bytes.
 const LONGEST_SEQUENCE: usize = 64;
 const PASTE_BEGINS: &[u8] = b"\x1b[200~";
@@ -13,6 +13,8 @@ pub(super) enum Key {
     Char(char),
     /// Many letters at once; a line end among them sends nothing.
     Paste(String),
+    /// The paste before it was longer than is taken: so many bytes of its end are missing.
+    PasteCut(usize),
     Enter,
     Backspace,
     Delete,
@@ -54,15 +56,21 @@ pub(super) enum Key {
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     rest: Vec<u8>,
-    /// How much of `rest` was searched for the end of a paste: a long one comes in many reads, and is not searched from its
-    /// beginning at each of them.
-    searched: usize,
+    paste: Option<Paste>,
+}
+
+/// A paste whose end has not come. Nothing in it is a key, however long it is: what is pasted must not be typed.
+#[derive(Debug, Default)]
+struct Paste {
+    text: Vec<u8>,
+    /// How many bytes came after there was no more room.
+    dropped: usize,
 }
 
 impl Keys {
     /// Whether an escape came alone so far: it is a key of its own if nothing follows it soon.
     pub(super) fn is_escape_pending(&self) -> bool {
-        self.rest == b"\x1b"
+        self.paste.is_none() && self.rest == b"\x1b"
     }
 
     /// Nothing followed.
@@ -78,20 +86,50 @@ impl Keys {
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.rest.extend_from_slice(bytes);
         let (mut keys, mut taken) = (Vec::new(), 0);
-        while let Some((key, length)) = next(&self.rest[taken..], &mut self.searched) {
-            taken += length;
-            self.searched = 0;
-            keys.extend(key);
+        loop {
+            let rest = &self.rest[taken..];
+            if let Some(paste) = &mut self.paste {
+                let (length, is_over) = paste.take(rest);
+                taken += length;
+                if !is_over {
+                    break;
+                }
+                keys.extend(self.paste.take().into_iter().flat_map(Paste::keys));
+            } else if rest.starts_with(PASTE_BEGINS) {
+                taken += PASTE_BEGINS.len();
+                self.paste = Some(Paste::default());
+            } else {
+                let Some((key, length)) = next(rest) else { break };
+                taken += length;
+                keys.extend(key);
+            }
         }
         self.rest.drain(..taken);
         keys
     }
 }
 
+impl Paste {
+    /// How many of these bytes belong to the paste, and whether it is over. What may be the beginning of its end is left.
+    fn take(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let end = bytes.windows(PASTE_ENDS.len()).position(|window| window == PASTE_ENDS);
+        let length = end.unwrap_or((bytes.len() + 1).saturating_sub(PASTE_ENDS.len()));
+        let kept = length.min(LONGEST_PASTE - self.text.len());
+        self.text.extend_from_slice(&bytes[..kept]);
+        self.dropped += length - kept;
+        (length + end.map_or(0, |_| PASTE_ENDS.len()), end.is_some())
+    }
+
+    fn keys(self) -> impl Iterator<Item = Key> {
+        let text = String::from_utf8_lossy(&self.text).replace("\r\n", "\n").replace('\r', "\n");
+        let cut = (self.dropped > 0).then_some(Key::PasteCut(self.dropped));
+        [Key::Paste(text)].into_iter().chain(cut)
+    }
+}
+
 /// The first key and how long it is; `None` while it is not complete.
-fn next(bytes: &[u8], searched: &mut usize) -> Option<(Option<Key>, usize)> {
+fn next(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     match *bytes.first()? {
-        b'\x1b' if bytes.starts_with(PASTE_BEGINS) => paste(bytes, searched),
         b'\x1b' => escape(bytes),
         byte @ (0..=0x1f | 0x7f) => Some((control(byte), 1)),
         _ => ch(bytes),
@@ -171,22 +209,6 @@ fn sequence(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     Some((key, end + 1))
 }
 
-fn paste(bytes: &[u8], searched: &mut usize) -> Option<(Option<Key>, usize)> {
-    let inside = &bytes[PASTE_BEGINS.len()..];
-    let unsearched = inside.get(*searched..).unwrap_or_default();
-    let found = unsearched.windows(PASTE_ENDS.len()).position(|window| window == PASTE_ENDS);
-    let length = found.map(|at| *searched + at);
-    // The end may have come in part.
-    *searched = (inside.len() + 1).saturating_sub(PASTE_ENDS.len());
-    let (length, end) = match length {
-        Some(length) => (length, PASTE_BEGINS.len() + length + PASTE_ENDS.len()),
-        None if inside.len() > LONGEST_PASTE => (LONGEST_PASTE, bytes.len()),
-        None => return None,
-    };
-    let text = String::from_utf8_lossy(&inside[..length]).replace("\r\n", "\n").replace('\r', "\n");
-    Some((Some(Key::Paste(text)), end))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +238,10 @@ mod tests {
         assert_eq!(keys.feed(PASTE_BEGINS), []);
         for read in 1..=200 {
             assert_eq!(keys.feed(&[b'x'; 1_000]), []);
-            assert!(keys.searched > read * 1_000 - PASTE_ENDS.len(), "only what is new is searched at the next read");
+            assert!(
+                keys.rest.len() < PASTE_ENDS.len(),
+                "only what is new is searched at the next read, not {read} reads"
+            );
         }
         assert_eq!(keys.feed(b"\x1b[20"), []);
         let ended = keys.feed(b"1~a");
@@ -246,8 +271,27 @@ mod tests {
         assert_eq!(Keys::default().feed(b"\xff\x1b[99;99Xa\x00"), [Key::Char('a')]);
         let endless = [b"\x1b[".as_slice(), &[b'1'; 200], b"mb"].concat();
         assert_eq!(Keys::default().feed(&endless).last(), Some(&Key::Char('b')));
-        let long = [PASTE_BEGINS, &vec![b'x'; LONGEST_PASTE + 10]].concat();
-        let keys = Keys::default().feed(&long);
-        assert!(matches!(&keys[..], [Key::Paste(text)] if text.len() == LONGEST_PASTE));
+    }
+
+    #[test]
+    fn a_paste_ends_where_the_terminal_says_so_and_nothing_of_one_that_is_too_long_is_typed() {
+        let too_long =
+            [PASTE_BEGINS, &vec![b'x'; LONGEST_PASTE], b"\r!rm -rf .\r\x1b[A\x03", PASTE_ENDS, b"a"].concat();
+        let dropped = b"\r!rm -rf .\r\x1b[A\x03".len();
+        // However the reads cut it: 1024 bytes a read is what a terminal gives.
+        for size in [1_024, 1_021, too_long.len()] {
+            let mut keys = Keys::default();
+            let pressed: Vec<Key> = too_long.chunks(size).flat_map(|read| keys.feed(read)).collect();
+            let [Key::Paste(text), cut, behind] = &pressed[..] else { panic!("{} keys", pressed.len()) };
+            assert_eq!(text.len(), LONGEST_PASTE);
+            assert_eq!((cut, behind), (&Key::PasteCut(dropped), &Key::Char('a')));
+        }
+        let whole = [PASTE_BEGINS, &vec![b'x'; LONGEST_PASTE], PASTE_ENDS].concat();
+        assert_eq!(Keys::default().feed(&whole).len(), 1, "one that just fits is not cut");
+        // A terminal that never says so types nothing.
+        let mut keys = Keys::default();
+        assert_eq!(keys.feed(&[PASTE_BEGINS, b"!x\r\x1b"].concat()), []);
+        assert!(!keys.is_escape_pending());
+        assert_eq!(keys.feed(b"[201~"), [Key::Paste("!x\n".to_owned())]);
     }
 }

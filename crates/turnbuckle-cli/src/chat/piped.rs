@@ -181,19 +181,23 @@ impl Piped {
     async fn follow(&mut self, handle: turnbuckle::conversation::TurnHandle) {
         let rest = self.watch.follow(handle).await;
         self.watch.catch_up().await;
+        if let Ok(TurnStatus::Waiting(pending)) = &rest {
+            self.note_asked(pending.clone());
+            // The question before what to do about it, and what can be typed last.
+            let label = self.show_asked().await;
+            self.exit = self.watch.tell(&rest);
+            return label.iter().for_each(|label| self.watch.output.err(label.clone()));
+        }
         self.exit = self.watch.tell(&rest);
+        self.pending.clear();
         // After a cancelled turn the rest of the input is not read.
         self.over = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
-        self.note_asked(match rest {
-            Ok(TurnStatus::Waiting(pending)) => pending,
-            _ => Vec::new(),
-        });
-        self.show_asked().await;
     }
 
-    /// Shows what the next line answers: all of it, since nothing can be drawn again, with what the call would change.
-    async fn show_asked(&self) {
-        let Some(asked) = self.pending.first() else { return };
+    /// Shows what the next line answers: all of it, since nothing can be drawn again, with what the call would change. Returns what
+    /// can be typed.
+    async fn show_asked(&self) -> Option<String> {
+        let asked = self.pending.first()?;
         let preview = preview(&self.watch.conversations, asked).await;
         let beside = if matches!(preview, Some(Ok(_))) { Beside::Diff } else { Beside::Nothing };
         let room = terminal_width(&io::stderr()).map(|width| width - INDENT);
@@ -207,8 +211,8 @@ impl Piped {
             Some(Err(why)) => laid_out("", &format!("it would be refused now: {why}")),
             None => String::new(),
         };
-        text += &laid_out("", question::label(&asked.question).trim_end_matches(" › "));
         self.watch.output.err(clean(&text));
+        Some(clean(&laid_out("", question::label(&asked.question).trim_end_matches(" › "))))
     }
 }
 

@@ -32,7 +32,6 @@ use super::command_queue::{self, Command, CommandQueue, TypedAnswer};
 use super::complete::Completion;
 use super::draft::Draft;
 use super::history;
-use super::keys::Keys;
 use super::notify::Waiting;
 use super::own_command::OwnCommand;
 use super::status::Status;
@@ -248,7 +247,7 @@ impl Session {
         let mut log = logging::for_chat();
         let mut look = tokio::time::interval(LOOK_EVERY);
         let mut resized = signal(SignalKind::window_change()).ok();
-        let (mut keeps, mut gone, mut keys, mut escape) = (true, false, Keys::default(), None);
+        let (mut keeps, mut gone, mut escape) = (true, false, None);
         let leave = loop {
             self.ask();
             self.draw_footer();
@@ -265,14 +264,14 @@ impl Session {
                 }
                 bytes = console.terminal.bytes.recv(), if self.leaving.is_none() => match bytes {
                     Some(bytes) => {
-                        keys.feed(&bytes).into_iter().for_each(|key| self.pressed(key));
-                        escape = keys.is_escape_pending().then(|| Instant::now() + ESCAPE);
+                        console.keys.feed(&bytes).into_iter().for_each(|key| self.pressed(key));
+                        escape = console.keys.is_escape_pending().then(|| Instant::now() + ESCAPE);
                     }
                     None => self.quit(),
                 },
                 () = at(escape), if escape.is_some() => {
                     escape = None;
-                    keys.end_escape().into_iter().for_each(|key| self.pressed(key));
+                    console.keys.end_escape().into_iter().for_each(|key| self.pressed(key));
                 }
                 () = at(frame), if frame.is_some() => self.view.draw(),
                 () = at(self.held_until()), if self.held.is_some() => self.tell_held(),
@@ -329,7 +328,7 @@ impl Session {
                 hint = keys;
                 (label, Tone::Hook)
             }
-            (None, _) if matches!(self.mode, Mode::Pick(_)) => ("number › ".to_owned(), Tone::Hook),
+            (None, _) if matches!(self.mode, Mode::Pick(_)) => (self.pick_label(), Tone::Hook),
             (None, _) if self.rests() => ("› ".to_owned(), Tone::Good),
             (None, ConversationState::Idle | ConversationState::Waiting) => ("… › ".to_owned(), Tone::Dim),
             (None, ConversationState::Accept | ConversationState::Build) => ("prepares › ".to_owned(), Tone::Dim),

@@ -1,10 +1,14 @@
 //! Whether contexts can be kept within their budget.
 
+use std::fmt;
+
+use turnbuckle::Agent;
 use turnbuckle::message::Usage;
 use wildmatch::WildMatch;
 
 use crate::assemble::Prepared;
-use crate::problem::Problem;
+use crate::config::Config;
+use crate::problem::{Place, Problem};
 
 /// Bytes of text that a token of English prose has, about: what a request of so many tokens can come to.
 const BYTES_OF_TOKEN: u64 = 4;
@@ -57,30 +61,68 @@ fn small_audit(prepared: &Prepared) -> Option<Problem> {
 
 /// What every call has must leave room for history: reducers aim at 60 % of a context.
 fn no_room(prepared: &Prepared) -> Option<Problem> {
-    let agent = prepared.agent.as_ref()?;
-    let (limits, fixed) = (agent.limits(), agent.fixed_tokens());
-    let (context, reserve) = (limits.context_tokens, limits.injection_reserve);
-    let room = context.saturating_sub(reserve);
-    // With the tenth by which an estimate may be wrong.
-    let fixed = fixed.saturating_mul(11) / 10;
-    let place =
-        prepared.config.limits.place("context_tokens").or_else(|| prepared.config.limits.place("injection_reserve"));
-    let what = format!(
-        "system prompt and tools have about {fixed} tokens, and {room} are left for a context (`context_tokens` {context} \
-         without `injection_reserve` {reserve})"
-    );
+    let room = Room::of(&prepared.config, prepared.agent.as_ref()?);
     let problem = match () {
-        () if fixed >= context => Problem::error(format!("{what}: every turn would fail")),
-        // The reserve is room that hooks may use. A turn in which they add little still fits.
-        () if fixed >= room => Problem::warning(format!(
-            "{what}: no call would have history, and turns fail in which hooks add as much as they may"
-        )),
-        () if fixed > room / 5 * 3 => Problem::warning(format!("{what}: no reducer can get a context down to 60 %")),
+        () if room.fixed >= room.context => Problem::error(format!("{room}: every turn would fail")),
+        () if room.fixed >= room.left => return room.no_history(),
+        () if room.fixed > room.left / 5 * 3 => {
+            Problem::warning(format!("{room}: no reducer can get a context down to 60 %"))
+        }
         () => return None,
     };
-    let hint = "offer fewer tools, shorten the system prompt, or raise `context_tokens` in [limits]";
-    Some(match place {
-        Some(place) => problem.at(place).hint(hint),
-        None => problem.hint(hint),
-    })
+    Some(room.placed(problem))
+}
+
+/// Contexts that have no history. A server may say that its model takes less than was known to `check`.
+pub(crate) fn no_history(config: &Config, agent: &Agent) -> Option<Problem> {
+    Room::of(config, agent).no_history()
+}
+
+/// How much of a context system prompt and tools take.
+struct Room<'c> {
+    /// With the tenth by which an estimate may be wrong.
+    fixed: u64,
+    context: u64,
+    reserve: u64,
+    /// The context without the reserve.
+    left: u64,
+    place: Option<&'c Place>,
+}
+
+impl<'c> Room<'c> {
+    fn of(config: &'c Config, agent: &Agent) -> Self {
+        let (limits, fixed) = (agent.limits(), agent.fixed_tokens().saturating_mul(11) / 10);
+        let (context, reserve) = (limits.context_tokens, limits.injection_reserve);
+        let place = config.limits.place("context_tokens").or_else(|| config.limits.place("injection_reserve"));
+        Self { fixed, context, reserve, left: context.saturating_sub(reserve), place }
+    }
+
+    /// The reserve is room that hooks may use. A turn in which they add little still fits.
+    fn no_history(&self) -> Option<Problem> {
+        let problem = || {
+            Problem::warning(format!(
+                "{self}: no call would have history, and turns fail in which hooks add as much as they may"
+            ))
+        };
+        (self.fixed >= self.left).then(|| self.placed(problem()))
+    }
+
+    fn placed(&self, problem: Problem) -> Problem {
+        let hint = "offer fewer tools, shorten the system prompt, or raise `context_tokens` in [limits]";
+        match self.place {
+            Some(place) => problem.at(place).hint(hint),
+            None => problem.hint(hint),
+        }
+    }
+}
+
+impl fmt::Display for Room<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fixed, context, reserve, left, .. } = self;
+        write!(
+            f,
+            "system prompt and tools have about {fixed} tokens, and {left} are left for a context (`context_tokens` {context} \
+             without `injection_reserve` {reserve})"
+        )
+    }
 }

@@ -14,7 +14,7 @@ const MAX_COMPLAINT: u64 = 4 << 10;
 
 /// What is wrong with a shell string.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ShellFault {
+pub(crate) enum ShellFault {
     /// It cannot be parsed; the shell's words.
     Syntax(String),
     /// Its first command is no program, builtin or function.
@@ -26,7 +26,7 @@ pub(super) enum ShellFault {
 }
 
 /// What is wrong with a string that `sh -c` would run in `folder`; nothing if that cannot be found out.
-pub(super) fn fault(line: &str, folder: &Path) -> Option<ShellFault> {
+pub(crate) fn fault(line: &str, folder: &Path) -> Option<ShellFault> {
     if let Some(complaint) = syntax_error(line, folder) {
         return Some(ShellFault::Syntax(complaint));
     }

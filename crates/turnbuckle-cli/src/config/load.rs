@@ -63,6 +63,8 @@ fn load_with(common: &Common, gate: Gate, understand: Understand) -> Loaded {
     let (project, mut problems) = choose_project(options);
     project.tell();
     problems.extend(project.remarks());
+    problems.extend(user_folders::remarks());
+    problems.extend(project.too_wide());
     let (config, files, items) = (Config::default(), Vec::new(), Vec::new());
     let standing = Standing::NotRead;
     let (store_left_out, claude) = (false, Vec::new());

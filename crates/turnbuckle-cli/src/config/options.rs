@@ -76,8 +76,15 @@ impl Options<'_> {
         let item = found.zip(error.item).and_then(|((_, value), item)| value.get_ref().as_array()?.get(item));
         let at = item.map_or_else(|| found.map(|(key, _)| key.span()), |item| Some(item.span()));
         let why = followed_by_causes(error.why.clone(), error.source());
-        let problem = Problem::error(format!("`{}` in {} {why}", error.option, self.title));
-        let hint = format!("docs/catalogue.md, or catalogue-services.md beside it, has the options of `{}`", row.name);
+        let (problem, hint) = match error.option {
+            // Only Claude-style settings lead to other files.
+            "" => (why, "`turnbuckle hooks` lists what such files have, and says what does not run".to_owned()),
+            option => (
+                format!("`{option}` in {} {why}", self.title),
+                format!("`turnbuckle schema` lists the options of `{}`", row.name),
+            ),
+        };
+        let problem = Problem::error(problem);
         self.source.tell(problem.at(&self.source.place(at.unwrap_or(self.table.span()).start)).hint(hint));
     }
 
@@ -99,8 +106,7 @@ impl Options<'_> {
         } else if let Some((name, _)) = named(message, "missing field ") {
             (format!("`{name}` in {} is missing", self.title), format!("write `{name} = …`"), None)
         } else {
-            let hint =
-                format!("docs/catalogue.md, or catalogue-services.md beside it, has the options of `{}`", row.name);
+            let hint = format!("`turnbuckle schema` lists the options of `{}`", row.name);
             (format!("{} {}", self.named(&span), complaint(message)), hint, None)
         };
         self.source.tell(Problem::error(what).at(&self.source.place(span.start)).hint(hint));

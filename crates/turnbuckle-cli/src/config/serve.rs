@@ -27,6 +27,7 @@ pub(crate) struct ServePart {
     pub(crate) tls_key: Option<Found<PathBuf>>,
     requests_per_second: Option<Found<u32>>,
     burst: Option<Found<u32>>,
+    all_requests_per_second: Option<Found<u32>>,
     streams_per_token: Option<Found<u32>>,
     streams: Option<Found<u32>>,
     connections: Option<Found<u32>>,
@@ -55,6 +56,7 @@ impl ServePart {
             tls_key: file(&mut section, "tls_key"),
             requests_per_second: counted(&mut section, "requests_per_second"),
             burst: counted(&mut section, "burst"),
+            all_requests_per_second: counted(&mut section, "all_requests_per_second"),
             streams_per_token: counted(&mut section, "streams_per_token"),
             streams: counted(&mut section, "streams"),
             connections: counted(&mut section, "connections"),
@@ -100,6 +102,9 @@ impl ServePart {
         }
         if let Some(found) = &self.burst {
             limits.burst = found.value;
+        }
+        if let Some(found) = &self.all_requests_per_second {
+            limits.all_requests_per_second = found.value;
         }
         limits
     }
@@ -203,6 +208,7 @@ impl Over for ServePart {
             tls_key: self.tls_key.over(base.tls_key),
             requests_per_second: self.requests_per_second.over(base.requests_per_second),
             burst: self.burst.over(base.burst),
+            all_requests_per_second: self.all_requests_per_second.over(base.all_requests_per_second),
             streams_per_token: self.streams_per_token.over(base.streams_per_token),
             streams: self.streams.over(base.streams),
             connections: self.connections.over(base.connections),

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::inspect::{failed, print_all, unprintable};
 use crate::output;
 use crate::problem::{Problem, with_causes};
-use crate::run::{WHO_ACTS, named, refused};
+use crate::run::{named, refused, who_acts};
 use crate::show::{clean, json_line};
 use crate::without_agent::WithoutAgent;
 
@@ -86,7 +86,7 @@ impl Desk<'_> {
         let is_self = self.scope.user_id().is_some_and(|id| **id == *user);
         if owned.is_empty() && !is_self {
             let what = format!("there is no conversation of user {} that you may delete", clean(user));
-            return Err(Stopped::failed(Problem::error(what).hint(WHO_ACTS)));
+            return Err(Stopped::failed(Problem::error(what).hint(who_acts(&self.scope))));
         }
         let question = match owned.len() - staying.len() {
             0 if !owned.is_empty() => return Ok(not_deleted()),
@@ -109,7 +109,7 @@ impl Desk<'_> {
         }
         if result.forbidden {
             let what = format!("you may not delete for user {}; what else is kept about them stays", clean(user));
-            output::report(&[Problem::error(what).hint(WHO_ACTS)]);
+            output::report(&[Problem::error(what).hint(who_acts(&self.scope))]);
         }
         let exit = self.tell(&result.deleted, &result.left)?;
         Ok(if result.kept.is_empty() && !result.forbidden { exit } else { Exit::Failed })
@@ -145,7 +145,7 @@ impl Desk<'_> {
             SendError::Busy { .. } => problem("it is busy: its turn is not over").hint(format!(
                 "`turnbuckle cancel {id}{options}` ends the turn, `turnbuckle show {id}{options}` says how it stands"
             )),
-            SendError::Forbidden { .. } => problem(&with_causes(error)).hint(WHO_ACTS),
+            SendError::Forbidden { .. } => problem(&with_causes(error)).hint(who_acts(&self.scope)),
             _ => problem(&with_causes(error)),
         }
     }

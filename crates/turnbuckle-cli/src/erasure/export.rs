@@ -13,8 +13,10 @@ use crate::without_agent::WithoutAgent;
 
 /// Prints conversation by conversation.
 pub(crate) async fn export(args: Export, common: &Common) -> Result<Exit, Stopped> {
+    // `json` is taken because every command that prints something takes it; there is one form.
+    let Export { id, user, json: _ } = args;
     let WithoutAgent { conversations, scope, .. } = WithoutAgent::existing(common)?;
-    let ids = match (&args.id, &args.user) {
+    let ids = match (&id, &user) {
         (Some(id), _) => vec![named(id, common)?],
         (None, user) => {
             let user = user.as_deref().unwrap_or_default();

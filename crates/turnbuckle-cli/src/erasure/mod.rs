@@ -14,7 +14,7 @@ use std::time::Duration;
 use turnbuckle::conversation::ConversationsBuilder;
 use turnbuckle::store::{PrivateFile, SideStore};
 use turnbuckle_hooks::audit_log::AuditFiles;
-use turnbuckle_tools::ShellOutputs;
+use turnbuckle_tools::{ShellOutputs, UndoFiles};
 
 pub(crate) use acts::acts;
 pub(crate) use delete::delete;
@@ -53,6 +53,7 @@ impl Erasure {
             side_stores.push(Arc::new(AuditFiles::new(history)));
         }
         side_stores.push(Arc::new(ShellOutputs::below(&project.folder, OWN_FOLDER)));
+        side_stores.push(Arc::new(UndoFiles::below(&project.folder, OWN_FOLDER)));
         Self { side_stores, retain: config.store.retain.as_ref().map(|found| found.value) }
     }
 

@@ -41,9 +41,11 @@ pub(super) async fn conform(options: &HooksConform, json: bool) -> Result<Exit, 
         return Ok(Exit::Completed);
     }
     Err(Stopped::failed(match summary.has_begun {
-        true => Problem::error("the program does not speak the protocol").hint("docs/hook-workers.md describes it"),
+        true => Problem::error("the program does not speak the protocol")
+            .hint("hook-workers.md in the documentation of Turnbuckle describes it"),
         false => Problem::error("the program did not say which hooks it has, so nothing else was checked").hint(
-            "it must stay and answer `initialize` on stdout; run it by itself to see whether it starts. docs/hook-workers.md has a first worker",
+            "it must stay and answer `initialize` on stdout; run it by itself to see whether it \
+             starts. The SDKs for Python and TypeScript do the rest",
         ),
     }))
 }

@@ -97,6 +97,7 @@ pub(super) fn import(common: &Common) -> Result<Exit, Stopped> {
         return Err(Stopped { problems: broken, exit: Exit::Usage });
     }
     let mut notes: Vec<String> = settings.warnings.iter().chain(&settings.notices).cloned().collect();
+    notes.extend(settings.plugins_not_run(&[]));
     notes.extend(settings.unsupported.iter().map(|one| one.place.clone()));
     for file in &settings.files {
         notes.extend(other_keys(file).into_iter().map(|key| format!("{}: `{key}` is not about hooks", file.display())));
@@ -109,7 +110,7 @@ pub(super) fn import(common: &Common) -> Result<Exit, Stopped> {
 fn other_keys(file: &std::path::Path) -> Vec<String> {
     let text = read_file(file, CONFIGURATION).unwrap_or_default();
     let object: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
-    let about_hooks = ["hooks", "disableAllHooks", "$schema", "description"];
+    let about_hooks = ["hooks", "disableAllHooks", "enabledPlugins", "$schema", "description"];
     object.keys().filter(|key| !about_hooks.contains(&key.as_str())).cloned().collect()
 }
 
@@ -123,12 +124,12 @@ fn written(settings: &ClaudeSettings, notes: &[String]) -> String {
         // There a program that cannot be run refuses the stop as well, so here its failure blocks. The event is the main agent's.
         let fixed = "pass_files = false\nmain_agent_only = true\non_failure = \"block\"";
         text.push_str(&format!(
-            "# {}: {}\n{DIFFERENCES}[[hooks]]\nuse = \"lint\"\nname = {}\nrun = {}\n{fixed}\ntimeout = \"{}ms\"\n\n",
+            "# {}: {}\n{DIFFERENCES}[[hooks]]\nuse = \"lint\"\nname = {}\nrun = {}\n{fixed}\ntimeout = \"{}\"\n\n",
             handler.event.name(),
             one_line(&command),
             quoted(&format!("lint-{}", replaced.len() + 1)),
             quoted(&run),
-            handler.timeout.as_millis(),
+            humantime::format_duration(handler.timeout),
         ));
         replaced.push(command);
     }
@@ -224,6 +225,7 @@ mod tests {
         ] {
             let (_folder, settings) = settings(command);
             let text = written(&settings, &[]);
+            assert!(!text.contains("ms\""), "{text}");
             assert_eq!(
                 run.is_some(),
                 text.contains("twice in the same words") && text.contains("turn fails"),

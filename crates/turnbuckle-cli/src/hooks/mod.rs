@@ -11,9 +11,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use turnbuckle::hook::{HookEntry, OnFailure, Point};
-use turnbuckle::hooks::{ConfigHook as _, Retry};
+use turnbuckle::hooks::ConfigHook as _;
 use turnbuckle_models::without_password;
-use turnbuckle_tools::claude::{ClaudeHandler, ClaudeSettings, Waiting};
+use turnbuckle_server::page::HookLine;
+use turnbuckle_tools::claude::{ClaudeEvent, ClaudeHandler, ClaudeSettings, Waiting};
 use turnbuckle_tools::{ClaudeHooks, ClaudeOptions};
 
 use crate::Stopped;
@@ -50,11 +51,9 @@ pub(crate) async fn hooks(args: &Hooks, common: &Common) -> Result<Exit, Stopped
     let parts = prepared.configured_hooks().map(|(part, _)| part);
     let not_run = claude_notices(parts, &prepared.project.folder).into_iter().chain(unused_settings(&prepared));
     output::report(&not_run.collect::<Vec<_>>());
-    let mut lines = all(&prepared);
-    lines.retain(|line| runs_at(line.part, line.point, line.project));
     let text = match args.json {
-        true => lines.iter().map(Line::json).collect::<Result<_, _>>()?,
-        false => clean(&by_point(&lines)),
+        true => shown(&prepared).iter().map(Line::json).collect::<Result<_, _>>()?,
+        false => clean(&by_point(&told_lines(&prepared))),
     };
     Ok(print(&text))
 }
@@ -120,10 +119,14 @@ pub(crate) fn runs_at(part: Option<&HookPart>, point: Point, project: &Path) -> 
 
 /// What people must know of the Claude-style settings before each run: handlers that do not run, though someone meant them to.
 pub(crate) fn claude_notices<'a>(parts: impl IntoIterator<Item = &'a HookPart>, project: &Path) -> Vec<Problem> {
+    let parts = parts.into_iter().filter(|part| part.used.name == ClaudeHooks::NAME);
+    let settings: Vec<ClaudeSettings> = parts.map(|part| claude_settings(part, project)).collect();
+    let loaded: Vec<String> = settings.iter().flat_map(|settings| settings.loaded_plugins.clone()).collect();
     let mut notices: Vec<String> = Vec::new();
-    for part in parts.into_iter().filter(|part| part.used.name == ClaudeHooks::NAME) {
+    for settings in settings {
+        let plugins = settings.plugins_not_run(&loaded);
         // Several sections read the same files.
-        for notice in claude_settings(part, project).notices {
+        for notice in settings.notices.into_iter().chain(plugins) {
             if !notices.contains(&notice) {
                 notices.push(notice);
             }
@@ -138,6 +141,13 @@ fn all(prepared: &Prepared) -> Vec<Line<'_>> {
     let agents = prepared.config.agents.iter().flatten().zip(&prepared.agent_hooks);
     let own = agents.flat_map(|(part, entries)| at_points(prepared, Some(&part.name.value), entries, &part.hooks));
     main.into_iter().chain(own).collect()
+}
+
+/// Those of which something runs.
+fn shown(prepared: &Prepared) -> Vec<Line<'_>> {
+    let mut lines = all(prepared);
+    lines.retain(|line| runs_at(line.part, line.point, line.project));
+    lines
 }
 
 fn at_points<'a>(
@@ -159,32 +169,28 @@ fn at_points<'a>(
     Point::ALL.into_iter().flat_map(|point| at(point).map(move |(index, entry)| line(point, index, entry))).collect()
 }
 
-fn by_point(lines: &[Line<'_>]) -> String {
+/// The same lines in words, for the page of a turn.
+pub(crate) fn told_lines(prepared: &Prepared) -> Vec<HookLine> {
+    shown(prepared).iter().map(Line::told).collect()
+}
+
+fn by_point(lines: &[HookLine]) -> String {
     let mut text = String::new();
-    let width = lines.iter().map(|line| line.entry.name().chars().count()).max().unwrap_or(0);
+    let width = lines.iter().map(|line| line.hook.chars().count()).max().unwrap_or(0);
     let mut last = None;
     for line in lines {
         // Writing to a String cannot fail.
-        if last.replace((line.agent, line.point)) != Some((line.agent, line.point)) {
-            let agent = line.agent.map(|agent| format!(", in {agent}")).unwrap_or_default();
+        if last.replace((&line.agent, line.point)) != Some((&line.agent, line.point)) {
+            let agent = line.agent.as_ref().map(|agent| format!(", in {agent}")).unwrap_or_default();
             let _ = writeln!(text, "{}{agent}", line.point);
         }
-        let _ = writeln!(text, "  {:width$}  {}", line.entry.name(), line.options());
-        if let Some(part) = line.part {
-            let _ = writeln!(text, "  {:width$}  from {}, {}", "", part.place, trusted(line.is_trusted()));
+        let _ = writeln!(text, "  {:width$}  {}", line.hook, line.settings);
+        if let Some(from) = &line.from {
+            let _ = writeln!(text, "  {:width$}  from {from}", "");
         }
-        match line.used() {
-            // Each handler has a line of its own.
-            ClaudeHooks::NAME => {
-                let what = "if a handler is not what was accepted, it does not run";
-                let _ = writeln!(text, "  {:width$}  {what}, and that blocks", "");
-            }
-            _ => {
-                let _ = writeln!(text, "  {:width$}  if it fails: {}", "", line.failure());
-            }
-        }
-        for handler in line.handlers() {
-            let _ = writeln!(text, "  {:width$}  - {}", "", told(&handler, line.trusts(&handler)));
+        let _ = writeln!(text, "  {:width$}  {}", "", line.failure);
+        for handler in &line.handlers {
+            let _ = writeln!(text, "  {:width$}  - {handler}", "");
         }
     }
     if text.is_empty() { "no hooks\n".to_owned() } else { text }
@@ -227,25 +233,28 @@ impl Line<'_> {
         let Some(part) = self.part.filter(|part| part.used.name == ClaudeHooks::NAME) else { return Vec::new() };
         let mut handlers = claude_settings(part, self.project).handlers;
         handlers.retain(|handler| handler.event.point() == self.point);
+        // Of one event they stay in the order of the files.
+        handlers.sort_by_key(|handler| ClaudeEvent::ALL.iter().position(|event| *event == handler.event));
         if self.entry.failure_policy(self.point) == OnFailure::Block && self.entry.settings().on_failure.is_some() {
             handlers.iter_mut().for_each(|handler| handler.blocks_on_failure = true);
         }
         handlers
     }
 
-    /// Only the default `retry` stands there without configuration.
-    fn used(&self) -> &'static str {
-        self.part.map_or(Retry::NAME, |part| part.used.name)
+    /// What `use` says, also of one that stands there without configuration.
+    fn used(&self) -> &str {
+        self.entry.configured_use().map_or("code", |used| used)
     }
 
     /// As the file has them.
-    fn options(&self) -> String {
-        let mut shown = vec![format!("use = \"{}\"", self.used())];
-        match self.part {
-            Some(part) => shown
-                .extend(part.options.iter().map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value)))),
-            None => shown.push("(added by default; `default_retry = false` in [agent] leaves it out)".to_owned()),
-        }
+    fn settings(&self) -> String {
+        let default = match self.part {
+            Some(_) => String::new(),
+            None => format!(" (added by default; `default_{} = false` in [agent] leaves it out)", self.used()),
+        };
+        let mut shown = vec![format!("use = \"{}\"{default}", self.used())];
+        let options = self.part.into_iter().flat_map(|part| &part.options);
+        shown.extend(options.map(|(key, found)| format!("{key} = {}", disclosed(key, &found.value))));
         let settings = self.entry.settings();
         if !settings.tools.is_empty() {
             shown.push(format!("tools = {:?}", settings.tools));
@@ -259,21 +268,22 @@ impl Line<'_> {
         shown.join(", ")
     }
 
-    fn failure(&self) -> &'static str {
-        match (self.entry.failure_policy(self.point), self.point) {
-            (_, Point::Background | Point::OnLogged) => "it is tried again, then parked",
-            (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
-            (OnFailure::Ignore, Point::BeforeCompaction) => "ignored: the summary is made without it",
-            (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
-            (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {
-                "the call ends with an error result"
-            }
-            (OnFailure::Block, Point::BeforeCompaction) => {
-                "no summary is made now; after three times none of these turns"
-            }
-            (OnFailure::Block, Point::OnEnded) => "it is told, and no more: the turn is over",
-            (OnFailure::Block, _) => "the turn ends failed",
+    /// What its failure means, as a sentence.
+    fn failure(&self) -> String {
+        match self.used() {
+            // Each handler has a line of its own.
+            ClaudeHooks::NAME => "if a handler is not what was accepted, it does not run, and that blocks".to_owned(),
+            _ => format!("if it fails: {}", self.entry.failure_in_words(self.point)),
         }
+    }
+
+    /// In words: what is printed, and what the page of a turn shows.
+    fn told(&self) -> HookLine {
+        let mut line = HookLine::new(self.point, self.entry.name(), self.settings(), self.failure());
+        line.agent = self.agent.map(str::to_owned);
+        line.from = self.part.map(|part| format!("{}, {}", part.place, trusted(self.is_trusted())));
+        line.handlers = self.handlers().iter().map(|handler| told(handler, self.trusts(handler))).collect();
+        line
     }
 
     fn json(&self) -> Result<String, Stopped> {
@@ -288,7 +298,7 @@ impl Line<'_> {
         let settings = self.entry.settings();
         let mut line = json!({
             "point": self.point, "hook": self.entry.name(), "use": self.used(), "options": options,
-            "on_failure": policy, "failure": self.failure(), "tools": settings.tools,
+            "on_failure": policy, "failure": self.entry.failure_in_words(self.point), "tools": settings.tools,
             "main_agent_only": settings.main_agent_only, "hides_changes": settings.hides_changes,
             "at": self.part.map(|part| part.place.to_string()), "trusted": self.is_trusted(),
         });

@@ -5,6 +5,7 @@
 //! run would fail because of a hook; what a hook decides is no failure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,7 +19,6 @@ use turnbuckle::stores::MemoryStore;
 use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::{FunctionTool, function_with_schema};
 use turnbuckle::{Agent, BoxError, ConversationId, Conversations, Limits, Scope};
-use turnbuckle_tools::CommandPoint;
 use wildmatch::WildMatch;
 
 use crate::Stopped;
@@ -73,6 +73,9 @@ struct Event {
 /// The tool that touched the files of a `stop` event.
 const STAND_IN: &str = "tool";
 
+/// How long hooks behind the turn may take; the limits of hooks are shorter.
+const LONGEST_DRAIN: Duration = Duration::from_secs(600);
+
 /// Runs the hooks of the point and prints their decisions, then the turn that came of it.
 pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Result<Exit, Stopped> {
     // Asked before the event is read: both come from stdin.
@@ -80,14 +83,13 @@ pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Resul
     if prepared.has_errors() {
         return Err(Stopped { problems: prepared.problems, exit: Exit::Usage });
     }
-    let on = match args.event {
-        TestedEvent::Point(on) => on,
+    let point = match args.event {
+        TestedEvent::Point(point) => point,
         TestedEvent::Claude(event) => return super::try_event::try_event(event, prepared, json).await,
     };
     let event = read()?;
-    let point = point(on);
     let definitions = prepared.agent.as_ref().map(|agent| agent.tools().clone()).unwrap_or_default();
-    let tool = match matches!(point, Point::BeforeTool | Point::AfterTool) {
+    let tool = match is_at_tools(point) {
         true => tool_of(&event, &definitions)?,
         false => STAND_IN.to_owned(),
     };
@@ -99,7 +101,7 @@ pub(super) async fn test(args: &HooksTest, json: bool, common: &Common) -> Resul
                 .hint("`turnbuckle hooks` shows which run where"),
         ));
     }
-    let played = play(on, event, &tool, &definitions, hooks)
+    let played = play(point, event, &tool, &definitions, hooks)
         .await
         .map_err(|failure| Stopped::failed(Problem::error(format!("the test turn could not be run: {failure}"))))?;
     let records = &played.records;
@@ -163,22 +165,15 @@ fn read() -> Result<Event, Stopped> {
     Event::deserialize(Value::Object(object)).map_err(senseless)
 }
 
-fn point(on: CommandPoint) -> Point {
-    match on {
-        CommandPoint::BeforeAgent => Point::BeforeAgent,
-        CommandPoint::BeforeTool => Point::BeforeTool,
-        CommandPoint::AfterTool => Point::AfterTool,
-        CommandPoint::AfterModel => Point::AfterModel,
-        CommandPoint::Stop => Point::OnStop,
-        CommandPoint::Ended => Point::OnEnded,
-    }
+/// Whether a call of a tool leads to the point.
+fn is_at_tools(point: Point) -> bool {
+    matches!(point, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool)
 }
 
 /// A hook for other tools would not be asked.
 fn minds(hook: &HookEntry, point: Point, tool: &str) -> bool {
     let globs = &hook.settings().tools;
-    let at_tools = matches!(point, Point::BeforeTool | Point::AfterTool);
-    !at_tools || globs.is_empty() || globs.iter().any(|glob| WildMatch::new(glob).matches(tool))
+    !is_at_tools(point) || globs.is_empty() || globs.iter().any(|glob| WildMatch::new(glob).matches(tool))
 }
 
 /// What came of the test turn.
@@ -206,17 +201,17 @@ impl Played {
 
 /// One turn that leads to the point.
 async fn play(
-    on: CommandPoint,
+    point: Point,
     event: Event,
     tool: &str,
     definitions: &[Definition],
     hooks: Vec<HookEntry>,
 ) -> Result<Played, BoxError> {
-    let calls = matches!(on, CommandPoint::BeforeTool | CommandPoint::AfterTool) || !event.touched.is_empty();
+    let calls = is_at_tools(point) || !event.touched.is_empty();
     let input = event.tool_input.clone().unwrap_or_else(|| json!({}));
     let step = calls.then(|| ScriptReply::calls("c1", tool, input.clone()));
-    let said = match on {
-        CommandPoint::AfterModel => event.message.clone(),
+    let said = match point {
+        Point::AfterModel => event.message.clone(),
         _ => event.last_assistant_message.clone(),
     };
     let script = Script::of(step.into_iter().chain([ScriptReply::says(said)])).when_exhausted(OnExhausted::Repeat);
@@ -241,6 +236,7 @@ async fn play(
     let handle = conversations.send(&id, message, Scope::local()).await?;
     let turn = handle.turn().clone();
     handle.wait().await?;
+    conversations.drain(LONGEST_DRAIN).await;
     let mut records = conversations.records(&id, &turn, Scope::local()).await?;
     let mut seen = Vec::new();
     records.retain(|record| {

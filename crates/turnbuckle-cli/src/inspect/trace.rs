@@ -128,10 +128,13 @@ fn as_json(events: &[Arc<Event>], records: &[Record], jobs: &[&Job]) -> Value {
 
 /// What making a summary took. It is the conversation's, and in no turn's usage or cost.
 fn summary_line(summary: &Summary) -> String {
-    let Summary { version, turns, model, usage, cost, at, .. } = summary;
+    let Summary { version, turns, model, usage, cost, at, cut_off, .. } = summary;
     let cost = if *cost > 0.0 { format!(", ${cost:.4}") } else { String::new() };
     let (read, written, s) = (usage.input, usage.output, if *turns == 1 { "" } else { "s" });
-    format!("summary   {version} of {turns} turn{s}, {at}, by {model}: {read} tokens read, {written} written{cost}\n")
+    let cut_off = if *cut_off > 0 { format!("; {cut_off} tokens of its notes cut off") } else { String::new() };
+    format!(
+        "summary   {version} of {turns} turn{s}, {at}, by {model}: {read} tokens read, {written} written{cost}{cut_off}\n"
+    )
 }
 
 /// Whether the request of a break was made for one of these events.

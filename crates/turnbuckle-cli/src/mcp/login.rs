@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
+use serde_json::json;
 use turnbuckle_mcp::login as log_in;
 
 use super::variables;
 use crate::Stopped;
-use crate::args::Common;
+use crate::args::{Common, McpLogin};
 use crate::config::{self, McpEndpoint};
 use crate::exit::Exit;
+use crate::inspect::{print_all, unprintable};
 use crate::output;
 use crate::problem::{Problem, with_causes};
-use crate::show::clean;
+use crate::show::{clean, json_line};
 use crate::trust::{Gate, TrustOptions, digest_of};
 use crate::user_folders;
 
@@ -25,8 +27,8 @@ pub(super) fn tokens(url: &str) -> Option<PathBuf> {
 }
 
 /// Logs in at the server of this name, which the files must name and whose project must be accepted.
-pub(crate) async fn login(name: &str, trust: TrustOptions, common: &Common) -> Result<Exit, Stopped> {
-    let common = &trust.noted_in(common);
+pub(crate) async fn login(args: &McpLogin, trust: TrustOptions, common: &Common) -> Result<Exit, Stopped> {
+    let (name, common) = (args.name.as_str(), &trust.noted_in(common));
     let loaded = config::load(common, Gate::Needed(trust));
     let (errors, others): (Vec<_>, Vec<_>) = loaded.problems.into_iter().partition(Problem::is_error);
     output::report(&others);
@@ -53,6 +55,10 @@ pub(crate) async fn login(name: &str, trust: TrustOptions, common: &Common) -> R
         output::say(&format!("Open this address in a browser and log in:\n\n{}\n", clean(address)));
     };
     match log_in(&url, &tokens, show).await {
+        Ok(()) if args.json => {
+            let told = json!({ "server": name, "tokens": tokens.display().to_string() });
+            print_all(&json_line(&told).map_err(unprintable)?)
+        }
         Ok(()) => {
             output::say(&format!("Logged in at {name}. The tokens are in {}", tokens.display()));
             Ok(Exit::Completed)

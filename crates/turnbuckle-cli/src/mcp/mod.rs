@@ -40,6 +40,27 @@ pub(crate) struct Offered {
     pub(crate) servers: Vec<ServerLine>,
     /// Where the servers ask the person.
     pub(crate) desk: Desk,
+    pub(crate) unlisted: Unlisted,
+}
+
+/// The servers of which nobody knows what they offer: they were never listed, or could not be.
+#[derive(Default)]
+pub(crate) struct Unlisted(Vec<String>);
+
+impl Unlisted {
+    /// The server that may offer this tool.
+    pub(crate) fn server_of(&self, tool: &str) -> Option<&str> {
+        let (server, _) = tool.strip_prefix("mcp__")?.split_once("__")?;
+        self.0.iter().find(|name| *name == server).map(String::as_str)
+    }
+
+    /// What is said of a name that may be one of its tools: whether there is such a tool cannot be known, so it is no error.
+    pub(crate) fn problem(&self, tool: &str) -> Option<Problem> {
+        let server = self.server_of(tool)?;
+        let what =
+            format!("whether there is a tool {tool:?} is not known: the MCP server {server} has not been listed");
+        Some(Problem::warning(what).hint("it is listed when the agent first runs; until then the name is passed over"))
+    }
 }
 
 /// A server, for people.
@@ -79,6 +100,7 @@ pub(crate) fn offered(parts: &[McpPart], folder: &Path, gate: Gate, problems: &m
                 known.push((Pin::of(part, folder), McpServer::new(options)));
             }
             Err(variables::Unset { name }) => {
+                offered.unlisted.0.push(part.name.value.clone());
                 let what = format!("MCP server {}: the variable {name} is not set", part.name.value);
                 problems
                     .push(Problem::warning(what).at(&part.name.place).hint("its tools are left out; set the variable"));
@@ -95,6 +117,7 @@ pub(crate) fn offered(parts: &[McpPart], folder: &Path, gate: Gate, problems: &m
     for (pin, server) in known {
         let name = server.name().to_owned();
         let Some(listing) = pin.accepted() else {
+            offered.unlisted.0.push(name.clone());
             offered.servers.push(ServerLine { name, tools: None, tokens: 0 });
             continue;
         };

@@ -29,25 +29,38 @@ pub(super) fn ask_about_changes<'a>(pins: impl Iterator<Item = &'a Pin>, problem
     }
 }
 
-/// The changes of all servers, for `turnbuckle trust`; empty if there are none.
-pub(crate) fn changes(parts: &[McpPart], project: &Path) -> String {
-    let one = |part: &McpPart| {
-        let pin = Pin::of(part, project);
-        let (accepted, offered) = pin.changed()?;
-        Some(told(&pin.server, &accepted, &offered))
-    };
-    parts.iter().filter_map(one).collect()
+/// What all servers offer that is not what was accepted, as it is at one moment: what is shown is what is accepted, whatever a server that
+/// runs meanwhile offers.
+pub(crate) struct Offers(Vec<Offer>);
+
+struct Offer {
+    pin: Pin,
+    accepted: Listing,
+    offered: Listing,
 }
 
-/// Accepts what all servers offer now.
-pub(crate) fn accept(parts: &[McpPart], project: &Path) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for pin in parts.iter().map(|part| Pin::of(part, project)) {
-        if let Some((_, offered)) = pin.changed() {
-            note(&pin, &offered, &mut problems);
-        }
+impl Offers {
+    pub(crate) fn of(parts: &[McpPart], project: &Path) -> Self {
+        let one = |part: &McpPart| {
+            let pin = Pin::of(part, project);
+            let (accepted, offered) = pin.changed()?;
+            Some(Offer { pin, accepted, offered })
+        };
+        Self(parts.iter().filter_map(one).collect())
     }
-    problems
+
+    /// The changes, for `turnbuckle trust`; empty if there are none.
+    pub(crate) fn told(&self) -> String {
+        self.0.iter().map(|Offer { pin, accepted, offered }| told(&pin.server, accepted, offered)).collect()
+    }
+
+    pub(crate) fn accept(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for Offer { pin, offered, .. } in &self.0 {
+            note(pin, offered, &mut problems);
+        }
+        problems
+    }
 }
 
 fn note(pin: &Pin, offered: &Listing, problems: &mut Vec<Problem>) {

@@ -13,8 +13,8 @@ use crate::trust::Gate;
 
 /// Serves until the client goes away. Turns that run then are taken up by whoever opens the store next.
 pub(crate) async fn serve(args: Mcp, common: &Common) -> Result<Exit, Stopped> {
-    if let Some(McpCommand::Login { name }) = &args.command {
-        return super::login(name, args.trust, common).await;
+    if let Some(McpCommand::Login(login)) = &args.command {
+        return super::login(login, args.trust, common).await;
     }
     let common = &args.trust.noted_in(common);
     let ready = Ready::of(prepare(common, Gate::Needed(args.trust)))?;

@@ -9,7 +9,7 @@ use crate::show::{columns, log_line};
 const LONGEST: usize = 100;
 /// Of a longer line, how many characters stand before the caret.
 const BEFORE: usize = 30;
-/// Words in a key whose value may be a secret. Only the key is shown then.
+/// What a key ends with whose value may be a secret, also with an `s` behind it. Only the key is shown then.
 const SECRET: [&str; 7] = ["env", "header", "token", "secret", "password", "key", "authorization"];
 
 /// Two lines, indented: the text and the caret. `None` if the file is not at hand.
@@ -37,13 +37,21 @@ pub(super) fn of(place: &Place) -> Option<String> {
     Some(format!("  {number} | {dots}{}\n  {gap} | {pad}{carets}", window.trim_end_matches('\n')))
 }
 
-/// The line without what may be a secret.
+/// The line without what may be a secret: it ends at the first key of which that is known.
 fn disclosed(line: &str) -> String {
     let line = without_password(line).into_owned();
-    match line.split_once('=') {
-        Some((key, _)) if SECRET.iter().any(|word| key.to_ascii_lowercase().contains(word)) => format!("{key}= …"),
-        _ => line,
+    match line.match_indices('=').find(|(at, _)| is_secret(&line[..*at], &line[at + 1..])) {
+        Some((at, _)) => format!("{}= …", &line[..at]),
+        None => line,
     }
+}
+
+/// Whether a value may be a secret, with what stands before its `=`.
+fn is_secret(before: &str, value: &str) -> bool {
+    let before = before.trim_end().trim_end_matches(['"', '\'']).to_ascii_lowercase();
+    let is_amount = before.ends_with("tokens") && value.trim_start().starts_with(|sign: char| sign.is_ascii_digit());
+    let word = before.strip_suffix('s').unwrap_or(&before);
+    !is_amount && SECRET.iter().any(|secret| word.ends_with(secret))
 }
 
 /// What the caret stands under: a word, a string, or the head of a section.
@@ -83,6 +91,12 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() < 120) && text.contains("bad = 1"), "{text}");
         assert!(!shown("api_key = \"sk-1\"", 0).contains("sk-1"));
         assert!(!shown("headers = { Authorization = \"Bearer t\" }", 0).contains("Bearer"));
+        assert!(!shown("web = { name = \"x\", \"api_keys\" = [\"sk-1\"] }", 0).contains("sk-1"));
+        assert!(!shown("tokens = [\"sk-1\"]", 0).contains("sk-1"));
+        assert!(!shown("run = \"API_TOKEN=sk-1 ./x\"", 0).contains("sk-1"));
+        assert!(!shown("token = 1234", 0).contains("1234"));
+        assert_eq!(shown("max_output_tokens = 0", 20), "  1 | max_output_tokens = 0\n    |                     ^");
+        assert_eq!(shown("keyboard = \"de\"", 0), "  1 | keyboard = \"de\"\n    | ^^^^^^^^");
         assert!(!shown("url = \"postgres://u:pw1234@h/d\"", 0).contains("pw1234"));
     }
 }

@@ -58,7 +58,8 @@ impl ResolveHints {
     /// For a turn of this process.
     pub(crate) fn new(id: ConversationId, durable: bool, common: &Common, scope: &Scope) -> Self {
         let (options, trust) = (common.same_store(), common.trust.given());
-        let carry_on = format!("{options}{}", trust.map_or_else(String::new, |option| format!(" {option}")));
+        let trust = trust.map_or_else(String::new, |option| format!(" {option}"));
+        let carry_on = format!("{}{trust}", common.same_agent());
         let actor = scope.actor().clone();
         let (reached, folder, accept_first, others_say) = (Reached::Yes, None, "", None);
         Self { id, durable, options, carry_on, reached, folder, accept_first, actor, others_say }
@@ -94,7 +95,7 @@ impl ResolveHints {
             self.accept_first = ACCEPT_FILE_FIRST;
         }
         let Some(agent) = agent else {
-            let check = format!("`turnbuckle check{}` says what is wrong", common.same_store());
+            let check = format!("`turnbuckle check{}` says what is wrong", common.same_agent());
             self.reached = Reached::No(format!("once its configuration has no errors: {check}"));
             return Ok(());
         };
@@ -164,6 +165,11 @@ impl ResolveHints {
     /// The command that finishes the open turn.
     pub(crate) fn finish(&self) -> String {
         self.line(&format!("run -c {}{}", self.id, self.carry_on))
+    }
+
+    /// The command that goes on in a chat.
+    pub(crate) fn chat(&self) -> String {
+        self.line(&format!("chat -c {}{}", self.id, self.carry_on))
     }
 
     /// Which agent carries the turn on, and how it is started, if that is known.

@@ -17,6 +17,7 @@ use turnbuckle::audit::AuditOptions;
 use turnbuckle::conversation::{ConversationsBuilder, SendError};
 use turnbuckle::id::{Ids, SystemIds};
 use turnbuckle::message::Text;
+use turnbuckle::scope::Actor;
 use turnbuckle::store::StoreError;
 use turnbuckle::{Agent, ConversationId, Conversations, Outcome, Scope, TurnStatus};
 use turnbuckle_server::Metrics;
@@ -34,6 +35,7 @@ use crate::mcp::{Desk, ServerLine};
 use crate::model_name::first_key_variables;
 use crate::problem::{Problem, with_causes};
 use crate::project::OWN_FOLDER;
+use crate::show::clean;
 use crate::store::StoreName;
 use crate::trust::{Gate, read_unasked};
 pub(crate) use cancel::cancel;
@@ -58,7 +60,7 @@ pub(crate) async fn run(args: Run, common: &Common) -> Result<Exit, Stopped> {
         None => {
             let hint = format!(
                 "there is no turn to finish; with a message, `turnbuckle run -c {id}{} \"…\"` begins the conversation",
-                common.same_store()
+                common.same_agent()
             );
             ready.existing(ready.store.existing(&hint)?)
         }
@@ -302,8 +304,18 @@ pub(crate) fn how_to_find(options: &str) -> String {
     format!("`turnbuckle list{options}` says which there are")
 }
 
-/// Where it stands who is acting.
-pub(crate) const WHO_ACTS: &str = "who you are and which roles you have stands in [scope] of your own turnbuckle.toml";
+/// Who is acting, and where it stands.
+pub(crate) fn who_acts(scope: &Scope) -> String {
+    let you = match scope.actor() {
+        Actor::User { id, roles } if roles.is_empty() => format!("you are user {id}, with no roles; "),
+        Actor::User { id, roles } => {
+            let roles: Vec<&str> = roles.iter().map(|role| &**role).collect();
+            format!("you are user {id}, with role {}; ", roles.join(", "))
+        }
+        Actor::System => String::new(),
+    };
+    clean(&format!("{you}who you are and which roles you have stands in [scope] of your own turnbuckle.toml"))
+}
 
 /// A message was not taken, and why.
 pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
@@ -322,7 +334,10 @@ pub(crate) fn refused(error: SendError, common: &Common) -> Stopped {
         SendError::NotFound { .. } => Stopped::failed(problem.hint(how_to_find(&options))),
         SendError::Full { .. } => Stopped::failed(problem.hint("try again in a moment")),
         SendError::Left { id, left } => Stopped::failed(problem.hint(after_left(&left, &id, &options))),
-        SendError::Forbidden { .. } => Stopped::failed(problem.hint(WHO_ACTS)),
+        SendError::Forbidden { .. } => {
+            let scope = config::load_without_agent(common).config.scope.scope();
+            Stopped::failed(problem.hint(who_acts(&scope)))
+        }
         SendError::Deleted { .. } => Stopped::failed(problem.hint("choose another id, or leave it out for a new one")),
         SendError::Held { id, .. } => {
             Stopped::failed(problem.hint(format!("`turnbuckle hold {id} --release{options}` ends the hold")))

@@ -11,7 +11,7 @@ use turnbuckle::{CallId, ConversationId, Conversations, Scope, TurnId};
 
 use super::hints::ResolveHints;
 use super::watch::{DisplayOptions, Expected, Watch};
-use super::{Ready, WHO_ACTS, named};
+use super::{Ready, named, who_acts};
 use crate::Stopped;
 use crate::answers::{GivenAnswer, RecordedLine, agree_on_standing, refusal, refusal_at, who_else_must};
 use crate::args::{Common, Resolve};
@@ -49,14 +49,14 @@ pub(crate) async fn resolve(args: Resolve, common: &Common) -> Result<Exit, Stop
     let standing = agree_on_standing(&conversations, (&id, &call), &given, &ready.scope, command).await?;
     // Refused before anything is read: then nobody has read the conversation of another.
     if let Err(error @ ResolveError::Forbidden { .. }) = conversations.question(&id, &call, &ready.scope).await {
-        return Err(Stopped::failed(refusal(&error, &id, command)));
+        return Err(Stopped::failed(refusal(&error, &id, command, &ready.scope)));
     }
     let display = DisplayOptions { json: args.json, ..DisplayOptions::default() };
     let expected = match conversations.may(&id, Action::Read, &ready.scope).await {
         // The rule that is stored with the question decides who may answer it, not this configuration.
         Err(SendError::NotFound { .. }) if may_answer(&conversations, &id, &call, &ready.scope).await => {
             if args.carry_on.accept_changes {
-                return Err(Stopped::failed(Problem::error(MAY_NOT_INSIST).hint(WHO_ACTS)));
+                return Err(Stopped::failed(Problem::error(MAY_NOT_INSIST).hint(who_acts(&ready.scope))));
             }
             Expected::NotReadable
         }

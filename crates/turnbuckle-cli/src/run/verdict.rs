@@ -21,7 +21,7 @@ pub(super) fn of(rest: &Result<TurnStatus, TurnError>, hints: &ResolveHints) -> 
         Ok(TurnStatus::Waiting(pending)) => {
             let what = format!("the turn waits for {}", shown(pending));
             let what = asked_text(&what, problem_room()) + &in_full(pending);
-            (Exit::Waiting, vec![Problem::error(what).hint(hints.hint(pending))])
+            (Exit::Waiting, vec![Problem::waiting(what).hint(hints.hint(pending))])
         }
         Err(error) => (Exit::Failed, vec![stopped(error, hints)]),
     }
@@ -48,6 +48,15 @@ fn stopped(error: &TurnError, hints: &ResolveHints) -> Problem {
         TurnError::Left(left) => problem.hint(hints.after_left(left)),
         _ if hints.durable => problem.hint(format!("what was written stands; {} finishes the turn", hints.finish())),
         _ => problem,
+    }
+}
+
+/// The turn was cancelled because nobody reads what it says.
+pub(super) fn unread(hints: &ResolveHints) -> Problem {
+    let problem = Problem::error("stdout was closed, so the turn was cancelled");
+    match hints.durable {
+        true => problem.hint(format!("`turnbuckle show {} --json{}` has what there is of it", hints.id, hints.options)),
+        false => problem.hint("read all of it, or write it into a file"),
     }
 }
 
@@ -120,6 +129,10 @@ fn after_failure(cause: Option<&Cause>, reason: &str) -> String {
         }
         Some(Cause::HookMustBlock { .. }) => {
             "`turnbuckle trust` shows what changed, and asks; no `on_failure` lets a turn go on without it"
+        }
+        Some(Cause::HookMismatched { .. }) => {
+            "a worker must have hooks at exactly the points of its `on`, and say so when it begins; \
+             `turnbuckle hooks conform -- CMD` checks that. No `on_failure` lets a turn go on without it"
         }
         Some(Cause::HookFailed { .. }) => "repair the hook; `on_failure = \"ignore\"` lets a turn go on without it",
         Some(Cause::InjectionOverflow { .. }) => {

@@ -15,7 +15,7 @@ use turnbuckle::projection::Pending;
 use turnbuckle::scope::PermissionMode;
 use turnbuckle::sent::{Stored, messages_shown};
 use turnbuckle::store::{Job, JobKind, Store as _};
-use turnbuckle::{ConversationId, Conversations, Scope, TurnStatus};
+use turnbuckle::{ConversationId, Conversations, Outcome, Scope, TurnStatus};
 use turnbuckle_tools::GuardedNames;
 
 use super::hints::ResolveHints;
@@ -89,6 +89,8 @@ pub(crate) struct Watch {
     pub(crate) ended: bool,
     /// Whether a signal asked the program to leave: then no summary is waited for.
     is_leaving: bool,
+    /// Whether the turn was cancelled because stdout is closed.
+    is_unread: bool,
     guarded: GuardedNames,
 }
 
@@ -159,6 +161,7 @@ impl Watch {
             hints,
             ended,
             is_leaving,
+            is_unread: false,
             guarded: ready.guarded.clone(),
         })
     }
@@ -205,7 +208,10 @@ impl Watch {
 
     /// The answer, and what went wrong.
     pub(crate) fn tell(&mut self, rest: &Result<TurnStatus, TurnError>) -> Exit {
-        let (exit, problems) = verdict::of(rest, &self.hints);
+        let (exit, mut problems) = verdict::of(rest, &self.hints);
+        if self.is_unread && matches!(rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled) {
+            problems = vec![verdict::unread(&self.hints)];
+        }
         if !self.is_shown() {
             self.output.err(verdict::unseen(rest) + "\n");
             return exit;
@@ -258,7 +264,6 @@ impl Watch {
         (self.resting, self.ended) = (false, false);
         let mut rest = pin!(handle.wait());
         let mut broken = pin!(self.output.broken());
-        let mut unread = false;
         loop {
             tokio::select! {
                 biased;
@@ -269,8 +274,8 @@ impl Watch {
                     }
                     self.cancel().await;
                 }
-                () = &mut broken, if !unread => {
-                    unread = true;
+                () = &mut broken, if !self.is_unread => {
+                    self.is_unread = true;
                     self.cancel().await;
                 }
                 told = next(&mut self.tail), if !self.lost => self.show(told.as_ref()),
@@ -401,7 +406,7 @@ impl Watch {
             // While a question is open, `run` is refused as busy.
             let asks = self.conversations.snapshot(&self.id, self.scope.clone()).await;
             let hint = match asks.is_ok_and(|snapshot| !snapshot.pending.is_empty()) {
-                true => format!("`turnbuckle chat -c {id}{options}` takes them up, and so does an answer"),
+                true => format!("{} takes them up, and so does an answer", self.hints.chat()),
                 false => format!("{} takes them up, and so does `turnbuckle chat`", self.hints.finish()),
             };
             self.output.problem(&Problem::warning(what).hint(hint));

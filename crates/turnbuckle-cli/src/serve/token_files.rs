@@ -50,7 +50,7 @@ impl TokenFiles {
             read.clone_from(&seen);
             let common = self.common.clone();
             match tokio::task::spawn_blocking(move || read_again(&common)).await {
-                Ok(reading) => self.take_over(reading, &tokens),
+                Ok(reading) => self.take_over(reading, &tokens).await,
                 Err(error) => tracing::error!(target: CLI, %error, "reading the tokens again failed"),
             }
         }
@@ -62,12 +62,12 @@ impl TokenFiles {
         stamps(self.files.iter().chain(&record))
     }
 
-    fn take_over(&mut self, reading: Reading, tokens: &Tokens) {
+    async fn take_over(&mut self, reading: Reading, tokens: &Tokens) {
         match reading {
             Reading::Accepted(list) => {
                 tracing::info!(target: CLI, tokens = list.len(), "the tokens were read again");
                 self.accepted.clone_from(&list);
-                tokens.replace(list);
+                replace(tokens, list).await;
             }
             // A token that is written into a project's file by somebody else opens nothing. One that is gone from it is ended all
             // the same: that gives nobody a right.
@@ -81,7 +81,7 @@ impl TokenFiles {
                      longer has are ended; `cd {cd} && turnbuckle trust` shows what changed, and asks"
                 ));
                 tracing::info!(target: CLI, tokens = kept.len(), "the tokens were read again, and new ones left out");
-                tokens.replace(kept);
+                replace(tokens, kept).await;
             }
             Reading::Wrong(problem) => {
                 output::say(&format!(
@@ -89,6 +89,14 @@ impl TokenFiles {
                 ));
             }
         }
+    }
+}
+
+/// The end of sessions is written to disk, on a thread for that.
+async fn replace(tokens: &Tokens, list: Vec<Token>) {
+    let tokens = tokens.clone();
+    if let Err(error) = tokio::task::spawn_blocking(move || tokens.replace(list)).await {
+        tracing::error!(target: CLI, %error, "taking over the tokens failed");
     }
 }
 

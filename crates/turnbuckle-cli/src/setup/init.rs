@@ -3,17 +3,22 @@
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
 
+use clap::ValueEnum as _;
+use serde_json::json;
+
 use super::template::{self, Answers, SCHEMA};
 use crate::Stopped;
 use crate::args::{Common, Init, InitTools};
+use crate::check::shell::{self, ShellFault};
 use crate::config;
 use crate::confirm;
 use crate::exit::Exit;
+use crate::inspect::{print_all, unprintable};
 use crate::model_name::ModelName;
 use crate::output;
 use crate::problem::Problem;
 use crate::project::{OWN_FOLDER, Project};
-use crate::show::quoted;
+use crate::show::{json_line, quoted};
 use crate::store;
 use crate::trust::{self, Gate};
 
@@ -36,6 +41,13 @@ pub(crate) fn init(args: &Init, common: &Common) -> Result<Exit, Stopped> {
     write_new(path, &template::text(&answers)).map_err(|error| failed(FILE, &error))?;
     write_schema().map_err(|error| failed(SCHEMA, &error))?;
     accept()?;
+    if args.json {
+        let Answers { model, tools, check } = &answers;
+        let tools = tools.to_possible_value().map(|value| value.get_name().to_owned());
+        let check = Some(check).filter(|check| !check.is_empty());
+        let written = json!({ "file": FILE, "schema": SCHEMA, "model": model, "tools": tools, "check": check, "replaced": is_there });
+        return print_all(&json_line(&written).map_err(unprintable)?);
+    }
     output::say(&format!("{FILE} is written, and accepted for this folder"));
     output::say("next: `turnbuckle` to talk, `turnbuckle check` after you edited the file");
     Ok(Exit::Completed)
@@ -67,6 +79,12 @@ fn answers(args: &Init, common: &Common) -> Result<Answers, Stopped> {
         let problem = Problem::error("a model and a command are one line each, of characters that can be shown");
         return Err(Stopped::usage(problem.hint("put several commands into a script")));
     }
+    if let Some(problem) = args.check.as_deref().and_then(doubt) {
+        if problem.is_error() {
+            return Err(Stopped::usage(problem));
+        }
+        output::report(&[problem]);
+    }
     Ok(Answers { model, tools, check })
 }
 
@@ -74,7 +92,7 @@ fn asked_model() -> Result<Option<String>, Stopped> {
     let found = ModelName::first_found();
     loop {
         let line =
-            ask(&format!("1/3  Which model? For example anthropic:claude-sonnet-4-5 or ollama:llama3.2 [{found}]"))?;
+            ask(&format!("1/3  Which model? For example anthropic:claude-sonnet-5-5 or ollama:llama3.2 [{found}]"))?;
         if line.is_empty() {
             // The key may be another one tomorrow, so it is not written down.
             return Ok(None);
@@ -101,11 +119,37 @@ fn asked_tools() -> Result<InitTools, Stopped> {
 fn asked_check() -> Result<String, Stopped> {
     let guess = guessed_check(Path::new("."));
     let shown = if guess.is_empty() { "none" } else { guess };
-    let line = ask(&format!("3/3  Which command must succeed before a turn may end? `-` for none [{shown}]"))?;
-    Ok(match line.as_str() {
-        "" => guess.to_owned(),
-        "-" => String::new(),
-        _ => line,
+    let mut doubted = None;
+    loop {
+        let line = ask(&format!("3/3  Which command must succeed before a turn may end? `-` for none [{shown}]"))?;
+        let command = match line.as_str() {
+            "" => guess.to_owned(),
+            "-" => String::new(),
+            _ => line,
+        };
+        match doubt(&command) {
+            Some(problem) if problem.is_error() || doubted.as_ref() != Some(&command) => {
+                let again = if problem.is_error() {
+                    problem
+                } else {
+                    problem.hint("is it installed, and in PATH? The same answer again is taken as it is")
+                };
+                output::report(&[again]);
+                doubted = Some(command);
+            }
+            _ => return Ok(command),
+        }
+    }
+}
+
+/// Why a command cannot succeed: an error if that will not change, a warning if the program may be installed later.
+fn doubt(command: &str) -> Option<Problem> {
+    Some(match shell::fault(command, Path::new("."))? {
+        ShellFault::Syntax(complaint) => Problem::error(format!("this is no command of the shell: {complaint}")),
+        ShellFault::NoSuchCommand { name, .. } => {
+            let what = format!("the command begins with {name:?}, which is no program and nothing that `sh` knows");
+            Problem::warning(what).hint("is it installed, and in PATH?")
+        }
     })
 }
 

@@ -22,7 +22,7 @@ pub(super) fn text(answers: &Answers) -> String {
     let model = match &answers.model {
         Some(model) => format!("model = {}\n", quoted(model)),
         None => {
-            "# model = \"anthropic:claude-sonnet-4-5\"   # without it: by the first key that is found, else the demo\n"
+            "# model = \"anthropic:claude-sonnet-5-5\"   # without it: by the first key that is found, else the demo\n"
                 .to_owned()
         }
     };

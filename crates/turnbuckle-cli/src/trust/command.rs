@@ -15,7 +15,7 @@ use crate::config::{self, Loaded};
 use crate::confirm;
 use crate::exit::Exit;
 use crate::inspect::{print, unprintable};
-use crate::mcp::review;
+use crate::mcp::review::Offers;
 use crate::output;
 use crate::problem::Problem;
 use crate::project::Project;
@@ -56,7 +56,8 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     let is_new = loaded.project.is_anothers() && !super::is_known(&folder);
     let memories = hook_databases::told(&folder);
     // Of servers that are not accepted nothing was listed.
-    let servers = review::changes(&loaded.config.tools.mcp, &folder);
+    let offers = Offers::of(&loaded.config.tools.mcp, &folder);
+    let servers = offers.told();
     let told = Told { folder: &folder, items: pending, store: store.as_ref(), servers: &servers, whole_folder: false };
     if pending.is_empty() && store.is_none() && memories.is_none() && !is_new && servers.is_empty() {
         if args.json {
@@ -92,7 +93,7 @@ fn accept_here(args: &Trust, common: &Common) -> Result<Exit, Stopped> {
     if memories.is_some() {
         hook_databases::accept(&folder, &by)?;
     }
-    output::report(&review::accept(&loaded.config.tools.mcp, &folder));
+    output::report(&offers.accept());
     if args.json {
         return told.print(true);
     }

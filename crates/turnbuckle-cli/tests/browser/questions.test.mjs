@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { begin, closeBrowser, ended, open, say, serve, shows, text } from "./program.mjs";
 
 after(closeBrowser);
@@ -124,6 +125,30 @@ test("what waits in any conversation is on one page, and can be answered there",
   await shows(page, "Nothing waits for an answer of yours.");
   await page.getByRole("link", { name: "Conversations" }).click();
   assert.match(await text(page, ".rows"), /at rest|running/);
+});
+
+test("what an MCP server asks stands on the page while its call runs, is announced, and is answered there", async (t) => {
+  const script = fileURLToPath(new URL("../../../turnbuckle-mcp/tests/it/server.py", import.meta.url));
+  const config = `\n[[tools.mcp]]\nname = "test"\ncommand = ["python3", ${JSON.stringify(script)}, "good"]\napprove = []\n`;
+  const call = { tool_calls: [{ id: "c1", name: "mcp__test__echo", arguments: { text: "ask" } }] };
+  const server = await serve(t, { replies: [call, done], config });
+  const page = await open(t);
+  await begin(page, server);
+  await say(page, "go");
+  await shows(page, /What is your password/);
+  assert.match(await text(page, "#asked"), /the MCP server test asks, while its tool mcp__test__echo runs/);
+  assert.deepEqual(await page.locator("#announce p").allInnerTexts(), ["A question: What is your password?"]);
+  const other = await page.context().newPage();
+  await other.goto(`${server.url}/page/waiting`);
+  await shows(other, /What is your password/);
+  await page.locator("#asked").getByLabel("p", { exact: true }).fill("blue");
+  await page.getByRole("button", { name: "Send the answer" }).click();
+  await ended(page);
+  assert.equal(await page.locator("#asked article").count(), 0);
+  assert.ok(await page.evaluate(() => document.activeElement !== document.body), "the keyboard is not at the top of the page");
+  const { body } = await server.api("GET", `/v1/conversations/${page.url().split("/").pop()}`);
+  assert.match(body.messages.find((event) => event.type === "tool_result").content[0].text, /the answer was accept {"p": "blue"}/);
+  assert.deepEqual(page.complaints, []);
 });
 
 test("a question that another tab answered is gone here, and the keyboard is where the question was", async (t) => {

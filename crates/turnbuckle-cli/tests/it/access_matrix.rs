@@ -256,7 +256,9 @@ approve = []
     let ran = folder.run_as(("ann", "manager"), &["run", "-c", "w", "pay me"]).exits(4);
     ran.says("c1 is for others to answer: role manager, but not user ann, who asked for it; 2 of them must approve");
     let answer = |user: &str, how: &[&str]| folder.run_as((user, "manager"), &[&["answer", "w", "c1"], how].concat());
-    answer("ann", &["--approve"]).exits(1).says("may not be answered by you, but by role manager, but not user ann");
+    let own = answer("ann", &["--approve"]).exits(1);
+    own.says("may not be answered by you, but by role manager, but not user ann")
+        .says("hint: you are user ann, with role manager; who you are");
     answer("mia", &["--approve"]).exits(0).says("others must approve it as well");
     answer("mia", &["--approve"]).exits(1).says("stale");
     assert_eq!(folder.run_as(("mia", "manager"), &["pending"]).exits(0).out, "");

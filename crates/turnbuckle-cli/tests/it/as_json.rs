@@ -50,6 +50,23 @@ fn cancel_hold_and_delete_say_what_became_of_it() {
 }
 
 #[test]
+fn export_and_init_take_it_like_every_command_that_prints() {
+    let folder = Folder::with_script(r#"{ "text": "blue" }"#);
+    folder.run(&["run", "-c", "a", "which colour?"]).exits(0);
+    let plain = folder.run(&["export", "a"]).exits(0).out;
+    folder.run(&["export", "a", "--json"]).exits(0).prints(&plain);
+    let folder = Folder::foreign();
+    let written = folder.run(&["init", "--yes", "--json", "--check", "true", "--model", "demo"]).exits(0);
+    let expected = json!({
+        "file": "turnbuckle.toml", "schema": ".turnbuckle/turnbuckle.schema.json", "model": "demo", "tools": "ask",
+        "check": "true", "replaced": false
+    });
+    assert_eq!((written.events(), written.err.as_str()), (vec![expected], ""));
+    let again = &folder.run(&["init", "--yes", "--json", "--force"]).exits(0).events()[0];
+    assert_eq!((&again["replaced"], &again["model"], &again["check"]), (&json!(true), &json!(null), &json!(null)));
+}
+
+#[test]
 fn why_has_a_line_for_each_call_and_says_where_a_text_was() {
     let folder = Folder::with_script(r#"{ "text": "blue" }, { "text": "green" }"#);
     folder.run(&["run", "-c", "a", "which colour?"]).exits(0);

@@ -99,8 +99,18 @@ fn a_budget_in_which_only_the_reserve_does_not_fit_is_a_warning_and_turns_comple
     folder.run(&["check"]).exits(0).says("no call would have history").says("turnbuckle.toml:2");
     for _ in 0..2 {
         let run = ["run", "-c", "m", "--model", "script:ok.json"];
-        folder.run_with_stdin(&run, b"hello").exits(0).prints("ok\n");
+        let ran = folder.run_with_stdin(&run, b"hello").exits(0).prints("ok\n");
+        assert_eq!(ran.err.matches("no call would have history").count(), 1, "{}", ran.err);
     }
+    // There is no history to summarise, so nothing is paid for it.
+    folder
+        .file("turnbuckle.toml", "[context]\nsummary_model = \"script:notes.json\"\n[limits]\ncontext_tokens = 5000\n");
+    folder.file("notes.json", r###"{ "on_exhausted": "repeat", "replies": [], "agents": { "summary": [ { "text": "## Goal\nTo say hello." } ] } }"###);
+    for _ in 0..4 {
+        folder.run_with_stdin(&["run", "-c", "m", "--model", "script:ok.json"], b"hello").exits(0);
+    }
+    let why = folder.run(&["why", "m"]).exits(0).out;
+    assert!(why.contains("without a summary") && !why.contains("summaries:"), "{why}");
 }
 
 #[test]

@@ -46,7 +46,12 @@ fn where_nothing_can_be_drawn_a_question_is_shown_whole_with_what_it_would_chang
 #[test]
 fn from_a_pipe_the_next_line_answers_what_is_asked() {
     let folder = Folder::with_script(WRITE);
-    folder.run_with_stdin(&["chat", "-c", "w"], b"write it\n").exits(4).prints("").says("resolve w c1 --approve");
+    let ran = folder.run_with_stdin(&["chat", "-c", "w"], b"write it\n").exits(4).prints("");
+    let ran = ran.says("waiting: the turn waits for c1").says("resolve w c1 --approve");
+    let place = |text: &str| ran.err.find(text).unwrap_or_else(|| panic!("{text:?} is not in\n{}", ran.err));
+    assert!(place("may write_file run?") < place("waiting: "), "{}", ran.err);
+    assert!(place("waiting: ") < place("y, n, or why not"), "what can be typed comes last: {}", ran.err);
+    assert!(!ran.err.contains("error:"), "{}", ran.err);
     folder.run_with_stdin(&["chat", "-c", "w"], b"\ny\n").exits(0).prints("done\n").says("c1: approved by user local");
     assert_eq!(folder.read("a.txt"), "x");
     let folder = Folder::with_script(WRITE);

@@ -117,8 +117,37 @@ fn a_hook_that_counts_per_process_is_told_of() {
     ] {
         let folder = Folder::with_config(r#"{ "text": "x" }"#, &format!("[[hooks]]\n{hook}\n"));
         let ran = folder.run(&["check"]);
-        assert!(ran.err.contains("counts in the memory of its process") && ran.code == 0, "{hook}:\n{}", ran.err);
+        assert!(ran.err.contains("works within one process") && ran.code == 0, "{hook}:\n{}", ran.err);
     }
+}
+
+#[test]
+fn check_counts_its_warnings_and_says_nothing_of_acceptance_where_the_file_cannot_be_read() {
+    let hook = "[[hooks]]\nuse = \"command\"\non = \"stop\"\nrun = [\"no-such-program\"]\n";
+    let folder = Folder::cloned(r#"{ "text": "x" }"#, hook);
+    let ran = folder.run(&["check"]).exits(0).says("the hook would fail, and be ignored");
+    assert!(
+        ran.out.ends_with(
+            "not accepted  no errors, 3 warnings; `turnbuckle trust` shows turnbuckle.toml and accepts it\n"
+        ),
+        "{}",
+        ran.out
+    );
+    folder.run(&["trust", "--yes"]).exits(0);
+    let ran = folder.run(&["check"]).exits(0);
+    assert!(ran.out.ends_with("ok        no errors, 2 warnings\n"), "{}", ran.out);
+    folder.file("turnbuckle.toml", "this is no TOML");
+    let ran = folder.run(&["check"]).exits(2);
+    assert!(!ran.err.contains("not accepted"), "{}", ran.err);
+}
+
+#[test]
+fn hints_about_options_name_a_command_and_no_file_of_the_source() {
+    let folder =
+        Folder::with_config(r#"{ "text": "x" }"#, "[[hooks]]\nuse = \"rate_limit\"\nlimit = 0\nevery = \"1m\"\n");
+    let ran = folder.run(&["check"]).exits(2).says("`turnbuckle schema` lists the options of `rate_limit`");
+    assert!(!ran.err.contains("docs/"), "{}", ran.err);
+    assert!(folder.run(&["schema"]).exits(0).out.contains("rate_limit"));
 }
 
 #[test]

@@ -17,6 +17,22 @@ fn refused(config: &str, error: &str, hint: &str) {
 }
 
 #[test]
+fn a_relative_folder_of_configuration_and_a_home_that_is_the_project_are_told_of() {
+    let folder = Folder::with_script(r#"{ "text": "hi" }"#);
+    for arguments in [&["run", "--model", "demo", "--store", "memory:", "hi"][..], &["doctor"], &["list"]] {
+        let mut relative = folder.command(arguments);
+        relative.env("XDG_CONFIG_HOME", "conf");
+        Ran::of(relative).says("warning: XDG_CONFIG_HOME is \"conf\", which is not an absolute path: it is not used");
+    }
+    for arguments in [&["run", "--model", "demo", "--store", "memory:", "hi"][..], &["doctor"]] {
+        assert!(!folder.run(arguments).err.contains("XDG_CONFIG_HOME"));
+        let mut at_home = folder.command(arguments);
+        at_home.env("HOME", folder.path());
+        Ran::of(at_home).exits(0).says("warning: the project is your home directory");
+    }
+}
+
+#[test]
 fn unknown_keys_are_errors_with_the_nearest_right_name() {
     refused("[agent]\n\nmodle = \"demo\"\n", "error: turnbuckle.toml:3: unknown key `modle` in [agent]", "`model`");
     refused("[limit]\n", "error: turnbuckle.toml:1: unknown key `limit`", "`limits`");

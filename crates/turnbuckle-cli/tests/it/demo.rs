@@ -67,3 +67,9 @@ fn it_leaves_nothing_behind() {
     Ran::of(command).exits(0);
     assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
 }
+
+#[test]
+fn what_it_says_and_what_a_person_can_do_are_paragraphs_of_their_own() {
+    let ran = Folder::new().run(&["run", "--quiet", "--model", "demo", "hello there"]).exits(0);
+    assert!(ran.out.contains("You said: hello there\n\nA real model answers with a key"), "{}", ran.out);
+}

@@ -183,7 +183,7 @@ fn what_the_guide_and_the_program_page_show_of_approvals_can_be_followed() {
     for page in [PROGRAM, APPROVALS] {
         let shown = blocks(page, "sh").into_iter().find(|block| block.contains("--approve")).unwrap();
         let folder = Folder::new();
-        let ran = shell(&folder, &(script.clone() + &shown)).exits(0).says("error: the turn waits for c1");
+        let ran = shell(&folder, &(script.clone() + &shown)).exits(0).says("waiting: the turn waits for c1");
         assert!(ran.out.contains("open      c1 (approval of write_file(paid.txt"), "{}", ran.out);
         assert!(ran.out.ends_with("\nPaid.\n"), "{}", ran.out);
         assert_eq!(folder.read("paid.txt"), "12 EUR");
@@ -201,7 +201,7 @@ fn what_the_readme_shows_of_approvals_can_be_followed() {
     {
         assert!(ran.out.contains(text), "{text:?} is not in:\n{}", ran.out);
     }
-    ran.says("error: the turn waits for c1")
+    ran.says("waiting: the turn waits for c1")
         .says("resolve till c1 --approve --digest ")
         .says(" --model script:pay.json`");
 }

@@ -79,3 +79,20 @@ fn help_is_0_and_teaches() {
     Folder::new().run(&["run", "--help"]).exits(0);
     Folder::new().run(&["--version"]).exits(0);
 }
+
+#[test]
+fn a_message_that_is_taken_for_a_command_is_answered_with_the_right_line() {
+    let folder = Folder::with_script(r#"{ "text": "hi" }"#);
+    for (arguments, hint) in [
+        (&["What is in this folder?"][..], "hint: `turnbuckle run \"What is in this folder?\"` says it to the model"),
+        (
+            &["run", "Hello", "what", "is", "this"],
+            "hint: put the message into quotes: `turnbuckle run \"Hello what is this\"`",
+        ),
+        (&["-c", "k4"], "hint: `turnbuckle chat -c k4` goes on with a conversation"),
+        (&["run", "--allow", "shel(*)", "hi"], "`shel` is no tool that takes a pattern: did you mean `shell`?"),
+        (&["serve", "--listen", "7878"], "an address has a host as well: write `127.0.0.1:7878`"),
+    ] {
+        folder.run(arguments).exits(2).prints("").says(hint);
+    }
+}

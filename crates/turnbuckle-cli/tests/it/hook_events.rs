@@ -135,3 +135,56 @@ fn trying_an_event_follows_on_failure_pass_env_and_unreadable_matchers() {
     let listed = folder.run(&["hooks"]).exits(0).out;
     assert!(listed.contains("its matcher cannot be read: it blocks everything"), "{listed}");
 }
+
+#[test]
+fn what_a_failed_handler_said_is_shown_to_its_end() {
+    let folder = Folder::with_config("", USE);
+    let fails = r#"{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "python3 -c 'int(\"x\")'"}]}]}}"#;
+    folder.file(".claude/settings.json", fails);
+    folder.run(&["trust", "--yes"]).exits(0);
+    let ran = folder.run_with_stdin(&["hooks", "test", "Stop"], b"{}").exits(1).says("ValueError: invalid literal");
+    assert!(ran.out.contains("stderr ended with") && ran.out.contains("Traceback (most recent"), "{}", ran.out);
+}
+
+#[test]
+fn handlers_are_listed_in_the_order_in_which_they_are_fired() {
+    let folder = Folder::with_config("", USE);
+    let one = |name: &str| format!(r#"[{{"hooks": [{{"type": "command", "command": "echo {name}"}}]}}]"#);
+    let events = ["SessionEnd", "SessionStart", "PermissionRequest", "PreToolUse", "PostCompact", "PreCompact"];
+    let hooks: Vec<String> = events.iter().map(|event| format!("\"{event}\": {}", one(event))).collect();
+    folder.file(".claude/settings.json", &format!("{{\"hooks\": {{{}}}}}", hooks.join(", ")));
+    folder.run(&["trust", "--yes"]).exits(0);
+    let listed = folder.run(&["hooks"]).exits(0).out;
+    for (first, second) in
+        [("SessionStart", "SessionEnd"), ("PreToolUse", "PermissionRequest"), ("PreCompact", "PostCompact")]
+    {
+        let at = |event: &str| listed.find(&format!("- {event}: ")).unwrap();
+        assert!(at(first) < at(second), "{listed}");
+    }
+}
+
+#[test]
+fn an_entry_that_makes_no_sense_is_named_first() {
+    let folder = Folder::with_config("", USE);
+    folder.file(".claude/settings.json", r#"{"hooks": {"PreToolUse": [{"hooks": [{"type": "command"}]}]}}"#);
+    let file = folder.path().join(".claude/settings.json").display().to_string();
+    let ran = folder.run(&["check"]).exits(2);
+    assert!(
+        ran.err.contains(&format!("error: turnbuckle.toml:3: {file}: a handler of PreToolUse has no `command`")),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.contains("hint: docs/bringing-your-hooks.md"), "{}", ran.err);
+}
+
+#[test]
+fn plugins_that_are_switched_on_and_do_not_run_are_told_before_each_run_and_in_what_is_imported() {
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, USE);
+    folder.file(".claude/settings.json", r#"{"enabledPlugins": {"guard@m": true}, "hooks": {}}"#);
+    folder.run(&["trust", "--yes"]).exits(0);
+    for command in [&["check"][..], &["hooks"], &["run", "hi"]] {
+        folder.run(command).exits(0).says("has guard@m: hooks of a plugin run only if `plugins = ");
+    }
+    let imported = folder.run(&["hooks", "import"]).exits(0).out;
+    assert!(imported.contains("guard@m: hooks of a plugin") && !imported.contains("is not about hooks"), "{imported}");
+}

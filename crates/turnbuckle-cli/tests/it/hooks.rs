@@ -76,7 +76,7 @@ fn a_default_retry_is_added_innermost_unless_one_is_named_or_it_is_switched_off(
     let folder = Folder::with_config(slow, "[[hooks]]\nuse = \"timeout\"\nname = \"retry\"\n");
     assert_eq!(names(folder.run(&["hooks", "--json"])), ["retry", "retry-2"], "the last wrap is the innermost");
     let listed = folder.run(&["hooks"]).exits(0);
-    assert!(listed.out.contains("use = \"retry\", (added by default; `default_retry = false`"), "{}", listed.out);
+    assert!(listed.out.contains("use = \"retry\" (added by default; `default_retry = false`"), "{}", listed.out);
     let checked = folder.run(&["check"]).exits(0);
     assert!(checked.out.contains("wrap_model_call: retry, retry-2 (added by default)"), "{}", checked.out);
 }
@@ -239,4 +239,76 @@ fn a_test_ends_with_1_where_a_run_would_fail_because_of_the_hook() {
     for (on, event) in [("before_tool", read), ("stop", "{}"), ("after_model", "{}"), ("before_agent", "{}")] {
         test(on, "echo no >&2; exit 2", event).exits(0);
     }
+}
+
+/// A worker that names every point it is asked at, and lets everything go on.
+const EVERYWHERE: &str = r#"
+import json, sys
+def send(**message):
+    print(json.dumps(dict(message, jsonrpc="2.0")), flush=True)
+wraps = {}
+for line in sys.stdin:
+    message = json.loads(line)
+    id, method, params = message.get("id"), message.get("method"), message.get("params")
+    if id is not None and method:
+        print(method, file=open("asked", "a"))
+    if method == "initialize":
+        send(id=id, result={"protocol": 1, "hooks": [{"name": "h", "point": point} for point in params["points"]]})
+    elif method in ("wrap_model_call", "wrap_tool_call"):
+        wraps[id] = id
+        send(id=id, method="next", params={"call": id})
+    elif method is None:
+        result = message["result"]
+        send(id=wraps.pop(id), result={"decision": "reply"} if "reply" in result else dict(result["result"], decision="result"))
+    elif method == "stream":
+        send(id=id, result={"decision": "pass", "text": "".join(params["chunks"])})
+    elif id is not None:
+        send(id=id, result={"decision": "accept" if method == "on_stop" else "continue"})
+"#;
+
+#[test]
+fn a_worker_can_be_tried_at_every_point_that_one_turn_leads_to() {
+    let points = [
+        "on_conversation",
+        "before_agent",
+        "before_model",
+        "wrap_model_call",
+        "stream",
+        "after_model",
+        "before_tool",
+        "wrap_tool_call",
+        "after_tool",
+        "on_stop",
+        "after_agent",
+        "background",
+        "on_ended",
+        "on_event",
+    ];
+    let config = format!("[[hooks]]\nuse = \"worker\"\nname = \"w\"\non = {points:?}\nrun = [\"python3\", \"w.py\"]\n");
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, &config);
+    folder.file("w.py", EVERYWHERE);
+    folder.run(&["trust", "--yes"]).exits(0);
+    for point in points {
+        let at_tool = point.ends_with("tool") || point == "wrap_tool_call";
+        let event = if at_tool {
+            r#"{"tool_name": "read_file", "tool_input": {"path": "a"}}"#
+        } else {
+            r#"{"last_assistant_message": "done"}"#
+        };
+        folder.run_with_stdin(&["hooks", "test", point], event.as_bytes()).exits(0);
+        assert!(folder.read("asked").lines().any(|asked| asked == point), "{point}: {}", folder.read("asked"));
+    }
+    for point in ["before_compaction", "on_logged"] {
+        folder.run_with_stdin(&["hooks", "test", point], b"{}").exits(2).says("one turn does not lead to");
+    }
+}
+
+#[test]
+fn a_worker_at_other_points_than_its_configuration_says_is_not_blamed_on_a_change() {
+    let config = "[[hooks]]\nuse = \"worker\"\nname = \"w\"\non = [\"before_agent\", \"on_stop\"]\nrun = [\"python3\", \"w.py\"]\n";
+    let folder = Folder::with_config(r#"{ "text": "x" }"#, config);
+    folder.file("w.py", &EVERYWHERE.replace("params[\"points\"]", "[\"before_agent\"]"));
+    folder.run(&["trust", "--yes"]).exits(0);
+    let ran = folder.run(&["run", "hi"]).exits(1).says("serves before_agent, and `on` says before_agent, on_stop");
+    assert!(ran.err.contains("exactly the points of its `on`"), "{}", ran.err);
 }

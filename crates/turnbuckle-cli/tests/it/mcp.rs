@@ -11,14 +11,14 @@ use crate::program::Folder;
 /// A server that behaves as its first argument says.
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../turnbuckle-mcp/tests/it/server.py");
 
-fn call(tool: &str, text: &str) -> String {
+pub(crate) fn call(tool: &str, text: &str) -> String {
     let arguments = json!({ "text": text });
     format!(
         r#"{{ "tool_calls": [{{ "id": "c1", "name": "mcp__test__{tool}", "arguments": {arguments} }}] }}, {{ "text": "done" }}"#
     )
 }
 
-fn server(mode: &str, more: &str) -> String {
+pub(crate) fn server(mode: &str, more: &str) -> String {
     format!("[[tools.mcp]]\nname = \"test\"\ncommand = [\"python3\", \"{SERVER}\", \"{mode}\"]\n{more}\n")
 }
 
@@ -83,6 +83,59 @@ fn a_changed_description_is_told_and_asked_about_and_can_be_accepted() {
     assert!(shown.contains("changed echo") && shown.contains("reads your keys"), "{shown}");
     let ran = folder.run(&["run", "--json", "-c", "c", "go"]).exits(0);
     assert!(ran.event("tool_result")["content"][0]["text"].as_str().unwrap().contains("one"), "{}", ran.out);
+}
+
+#[test]
+fn an_offer_that_the_server_took_back_is_not_asked_about_and_never_accepted() {
+    let script = ["one", "two", "three", "four"].map(|text| call("echo", text)).join(", ");
+    let folder = Folder::with_config(&script, "");
+    let genuine = std::fs::read_to_string(SERVER).unwrap();
+    let copy = folder.file("server.py", &genuine);
+    let config = format!(
+        "[agent]\nmodel = \"script:script.json\"\n[[tools.mcp]]\nname = \"test\"\napprove = []\ncommand = [\"python3\", \"{}\"]\n",
+        copy.display()
+    );
+    folder.file("turnbuckle.toml", &config);
+    let warning = "offers other tools than those you accepted";
+    let result = |ran: &crate::program::Ran| ran.event("tool_result")["content"][0]["text"].to_string();
+    folder.run(&["run", "-c", "a", "go"]).exits(0);
+    folder.file("server.py", &genuine.replace("mode == \"changed\"", "True"));
+    let ran = folder.run(&["run", "--json", "-c", "a", "go"]).exits(0);
+    assert!(result(&ran).contains("its definition has changed since"), "{}", ran.out);
+    // Its offer is noted until it is called again.
+    folder.file("server.py", &genuine);
+    let ran = folder.run(&["run", "--json", "-c", "a", "go"]).exits(0).says(warning);
+    assert!(result(&ran).contains("three"), "{}", ran.out);
+    let shown = folder.run(&["trust", "--yes"]).exits(0).out;
+    assert!(!shown.contains("echo") && !shown.contains("reads your keys"), "{shown}");
+    let ran = folder.run(&["run", "--json", "-c", "a", "go"]).exits(0);
+    assert!(result(&ran).contains("four") && !ran.err.contains(warning), "{} {}", ran.out, ran.err);
+}
+
+#[test]
+fn tools_of_a_server_that_was_never_listed_can_be_named_everywhere() {
+    let sub_agent = |tool: &str| {
+        format!(
+            "[tools]\napprove = [\"{tool}\"]\n{}[[access.approve]]\ntool = \"{tool}\"\nby = [\"boss\"]\n\
+             [[agents]]\nname = \"helper\"\nsystem = \"Help.\"\ntools = [\"{tool}\"]\napprove = [\"{tool}\"]\n",
+            server("good", "")
+        )
+    };
+    let folder = Folder::with_config(r#"{ "text": "done" }"#, &sub_agent("mcp__test__echo"));
+    let said = "whether there is a tool \"mcp__test__echo\" is not known: the MCP server test has not been listed";
+    let checked = folder.run(&["check"]).exits(0);
+    assert_eq!(format!("{}{}", checked.out, checked.err).matches(said).count(), 4, "{}{}", checked.out, checked.err);
+    // A run lists it, and from then on it is known what there is.
+    folder.run(&["run", "go"]).exits(0);
+    let checked = folder.run(&["check"]).exits(0);
+    assert!(!format!("{}{}", checked.out, checked.err).contains("mcp__test__echo\" is not known"), "{}", checked.out);
+    folder
+        .file("turnbuckle.toml", &format!("[agent]\nmodel = \"script:script.json\"\n{}", sub_agent("mcp__test__ehco")));
+    folder.run(&["check"]).exits(2).says("mcp__test__ehco");
+    // Of a server that there is not, nothing is known at all.
+    folder
+        .file("turnbuckle.toml", &format!("[agent]\nmodel = \"script:script.json\"\n{}", sub_agent("mcp__tset__echo")));
+    folder.run(&["check"]).exits(2).says("mcp__tset__echo");
 }
 
 #[test]

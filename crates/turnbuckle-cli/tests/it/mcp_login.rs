@@ -33,8 +33,15 @@ fn get(address: &str) -> String {
 
 /// Starts the login, and has a browser do with the address that is printed what `browse` does. The exit code, and what was printed.
 fn log_in(folder: &Folder, browse: impl Fn(&str)) -> (i32, String) {
-    let mut command = folder.command(&["mcp", "login", "web"]);
-    let mut login = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (exit, said, _) = log_in_with(folder, &["mcp", "login", "web"], browse);
+    (exit, said)
+}
+
+/// The same, and what was printed on stdout.
+fn log_in_with(folder: &Folder, arguments: &[&str], browse: impl Fn(&str)) -> (i32, String, String) {
+    let mut command = folder.command(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut login = command.spawn().unwrap();
     let mut said = String::new();
     let mut lines = BufReader::new(login.stderr.take().unwrap());
     while !said.lines().any(|line| line.starts_with("http://")) {
@@ -42,7 +49,9 @@ fn log_in(folder: &Folder, browse: impl Fn(&str)) -> (i32, String) {
     }
     browse(said.lines().find(|line| line.starts_with("http://")).unwrap());
     lines.read_to_string(&mut said).unwrap();
-    (login.wait().unwrap().code().unwrap(), said)
+    let mut out = String::new();
+    login.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    (login.wait().unwrap().code().unwrap(), said, out)
 }
 
 #[test]
@@ -76,13 +85,17 @@ fn a_person_logs_in_and_the_agent_uses_the_server_and_one_who_is_denied_is_told(
     let (exit, said) = log_in(&folder, denied);
     assert!(exit == 1 && said.contains("access_denied") && said.contains("not today"), "{said}");
     assert!(!said.contains('\u{1b}'), "{said:?}");
-    let (exit, said) = log_in(&folder, |address| {
+    let agree = |address: &str| {
         let answer = get(address);
         let back = answer.lines().find_map(|line| line.strip_prefix("location: ")).unwrap().to_owned();
         assert!(get(&back).starts_with("HTTP/1.1 200"));
-    });
+    };
+    let (exit, said) = log_in(&folder, agree);
     assert!(exit == 0 && said.contains("Logged in at web."), "{said}");
     let tokens = PathBuf::from(said.rsplit("The tokens are in ").next().unwrap().trim());
+    let (exit, _, told) = log_in_with(&folder, &["mcp", "login", "web", "--json"], agree);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((exit, told), (0, serde_json::json!({ "server": "web", "tokens": tokens.to_str().unwrap() })));
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&tokens), mode(tokens.parent().unwrap())), (0o600, 0o700));
     let ran = folder.run(&["run", "--json", "go"]).exits(0);

@@ -85,6 +85,7 @@ fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
     assert!(line.starts_with('{'));
     assert!(!err.contains("panicked") && !err.contains("Broken pipe"), "{err}");
     assert_eq!(status.code(), Some(130), "the turn was cancelled: {err}");
+    assert!(err.contains("error: stdout was closed, so the turn was cancelled"), "{err}");
 }
 
 #[test]

@@ -31,7 +31,8 @@ fn approved_it_runs_once_and_the_turn_goes_on() {
         .says("dispatch  write_file(a.txt, …) = ")
         .says("build     3 messages");
     assert_eq!(folder.read("a.txt"), "x");
-    folder.run(&["resolve", "w", "c1", "--approve"]).exits(1).prints("").says("stale").says("hint: ");
+    let again = folder.run(&["resolve", "w", "c1", "--approve"]).exits(1).prints("").says("stale").says("hint: ");
+    again.says("it was answered before: approved by user local at 2");
     let events = folder.run(&["show", "w", "--json"]).exits(0).types();
     assert_eq!(events.iter().filter(|kind| *kind == "tool_started").count(), 1);
 }
@@ -73,7 +74,8 @@ fn a_waiting_turn_is_busy() {
 #[test]
 fn what_is_not_there_cannot_be_resolved() {
     let folder = waiting();
-    folder.run(&["resolve", "w", "c9", "--approve"]).exits(1).says("stale");
+    let unknown = folder.run(&["resolve", "w", "c9", "--approve"]).exits(1).says("stale");
+    unknown.says("conversation w has no call c9");
     folder.run(&["resolve", "nobody", "c1", "--approve"]).exits(1).says("there is no conversation nobody");
     let ran = folder.run(&["resolve", "w", "c1", "--approve", "--store", "sqlite:gone.db"]).exits(1);
     ran.says("there is no database gone.db");

@@ -78,13 +78,13 @@ impl Serving {
         }
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// Its exit code, when it has ended by itself.
-    fn ends(&mut self) -> Option<i32> {
+    pub(crate) fn ends(&mut self) -> Option<i32> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -346,6 +346,23 @@ fn a_link_that_one_process_posted_is_taken_by_the_server_of_the_same_user() {
 }
 
 #[test]
+fn without_a_model_the_conversations_that_are_there_are_served_and_not_the_demonstration() {
+    let folder = Folder::foreign();
+    let bare = Serving::start(&folder, &[]);
+    bare.until_so("it says what it shows", |bare| bare.later().contains("this is a demonstration in a scratch folder"));
+    drop(bare);
+    assert!(!folder.path().join(".turnbuckle").exists(), "the demonstration makes nothing");
+    folder.run(&["run", "-c", "mine", "--model", "demo", "hello"]).exits(0);
+    let serving = Serving::start(&folder, &[]);
+    let says = "turnbuckle.db are served, and the demo model answers";
+    serving.until_so("it says whose conversations these are", |serving| serving.later().contains(says));
+    assert!(!serving.later().contains("demonstration"), "{}", serving.later());
+    let listed = serving.get("/v1/conversations").1;
+    assert!(listed.to_string().contains("\"mine\"") && !listed.to_string().contains("\"story\""), "{listed}");
+    assert_eq!(serving.post("/v1/conversations/mine/messages", json!({ "content": "again" })).0, 202);
+}
+
+#[test]
 fn the_lines_of_the_docs_work_as_they_stand() {
     let page = include_str!("../../../../docs/http.md");
     let blocks: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
@@ -372,4 +389,44 @@ fn the_lines_of_the_docs_work_as_they_stand() {
             String::from_utf8_lossy(&ran.stderr)
         );
     }
+}
+
+/// Markup taken out, and what it stood for put back.
+fn text_of(html: &str) -> String {
+    let mut text = String::new();
+    for piece in html.split('<') {
+        text.push_str(piece.split_once('>').map_or(piece, |(_, text)| text));
+    }
+    text.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&#39;", "'").replace("&amp;", "&")
+}
+
+#[test]
+fn the_page_of_a_turn_has_the_hooks_as_the_command_prints_them() {
+    let config = "[[hooks]]\nuse = \"command\"\nname = \"gate\"\non = \"before_tool\"\nrun = [\"true\"]\ntools = [\"read_*\"]\n\
+                  [[hooks]]\nuse = \"claude\"\n";
+    let folder = Folder::with_config(r#"{ "text": "hi" }"#, config);
+    folder.file("AGENTS.md", "Be brief.");
+    let handler = json!([{ "matcher": "Write|Edit", "hooks": [{ "type": "command", "command": "true" }] }]);
+    folder.file(".claude/settings.json", &json!({ "hooks": { "PreToolUse": handler } }).to_string());
+    let printed = folder.run(&["hooks"]).exits(0).out;
+    assert!(
+        printed.contains("instructions  use = \"instructions\", (added by default; `default_instructions"),
+        "{printed}"
+    );
+    let serving = Serving::start(&folder, &[]);
+    serving.post("/v1/conversations", json!({ "id": "c" }));
+    let (_, sent) = serving.post("/v1/conversations/c/messages", json!({ "content": "go" }));
+    serving.until("c", |view| outcome(view).is_some());
+    let path = format!("GET /page/c/c/turns/{} HTTP/1.1\r\n", sent["turn"].as_str().unwrap());
+    let page = text_of(&serving.text(&path, ""));
+    let mut seen = 0;
+    for line in printed.lines().filter(|line| line.starts_with("  ")) {
+        // The name stands in a column of its own.
+        let words = line.trim_start();
+        let words = words.split_once("  ").map_or(words, |(_, rest)| rest.trim_start());
+        let words = words.strip_prefix("- ").unwrap_or(words);
+        assert!(page.contains(words), "{words}: {page}");
+        seen += 1;
+    }
+    assert!(seen >= 10, "{printed}");
 }

@@ -70,6 +70,24 @@ fn init_asks_three_questions_on_a_terminal() {
 }
 
 #[test]
+fn init_does_not_take_a_command_that_cannot_succeed_without_a_word() {
+    let folder = Folder::foreign();
+    let mut screen = Screen::open(&folder, &["init", "--model", "demo", "--tools", "read"]);
+    screen.shows("3/3");
+    screen.types("if true\n");
+    screen.shows("this is no command of the shell");
+    screen.types("no-such-command x\n");
+    screen.shows("begins with \"no-such-command\"");
+    assert!(!folder.path().join("turnbuckle.toml").exists());
+    screen.types("no-such-command x\n");
+    screen.shows("is written, and accepted");
+    assert!(folder.read("turnbuckle.toml").contains("{ no-such-command x; }"));
+    let init = |check: &str| Folder::foreign().run(&["init", "--yes", "--check", check]);
+    init("if true").exits(2).says("this is no command of the shell");
+    init("no-such-command x").exits(0).says("warning: the command begins with \"no-such-command\"");
+}
+
+#[test]
 fn init_keeps_the_old_file_and_follows_no_link() {
     let folder = Folder::foreign();
     folder.file("turnbuckle.toml", "# mine\n");

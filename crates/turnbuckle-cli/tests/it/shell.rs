@@ -1,9 +1,10 @@
 //! The shell tool in the program: it asks, rules allow, and commands end with the program.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -147,5 +148,130 @@ fn a_launcher_that_was_told_a_command_runs_nothing_before_the_word_to_begin() {
         // Whoever made the call is gone.
         drop(ours);
         assert_eq!((launcher.wait().unwrap().success(), folder.path().join("ran").exists()), (runs, runs), "{word:?}");
+    }
+}
+
+/// What a launcher is told that waits as a shell, and the line, but not the word to begin.
+const WAITING: &[u8] = b"\x01\0\0\0\0\x02{ exec </dev/null; exec /bin/sh -c ': > ran'";
+
+#[test]
+fn a_launcher_that_waits_as_a_shell_runs_nothing_before_the_word_to_begin() {
+    for (word, runs) in [("", false), ("\n", false), ("\nexit\n", false), ("\nexit\n}\n", true)] {
+        let folder = Folder::foreign();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut launcher = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
+        launcher.arg0("turnbuckle-shell").arg(std::process::id().to_string()).stdin(OwnedFd::from(theirs));
+        let mut launcher = launcher.current_dir(folder.path()).spawn().unwrap();
+        // All at once: the launcher leaves to the shell what is the shell's.
+        ours.write_all(&[WAITING, word.as_bytes()].concat()).unwrap();
+        drop(ours);
+        assert_eq!((launcher.wait().unwrap().success(), folder.path().join("ran").exists()), (runs, runs), "{word:?}");
+    }
+}
+
+/// Starts a launcher, tells it all but the word to begin, and waits to be killed.
+const KILLED_IN_BETWEEN: &str = "
+import os, socket, sys, time
+ours, theirs = socket.socketpair()
+launcher = os.fork()
+if launcher == 0:
+    os.dup2(theirs.fileno(), 0)
+    os.execv(sys.argv[1], ['turnbuckle-shell', str(os.getppid())])
+theirs.close()
+ours.sendall(bytes.fromhex(sys.argv[2]))
+while open('/proc/%d/comm' % launcher).read() != 'sh\\n':
+    time.sleep(0.001)
+print(launcher, flush=True)
+time.sleep(1000)
+";
+
+#[test]
+fn killed_with_sigkill_between_a_line_and_the_word_to_begin_nothing_runs() {
+    let folder = Folder::foreign();
+    let told: String = WAITING.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut caller = Command::new("python3");
+    caller.args(["-c", KILLED_IN_BETWEEN, env!("CARGO_BIN_EXE_turnbuckle"), &told]).current_dir(folder.path());
+    let mut caller = caller.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut launcher = String::new();
+    BufReader::new(caller.stdout.as_mut().unwrap()).read_line(&mut launcher).unwrap();
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    let (killed, waiting) = (Instant::now(), Path::new("/proc").join(launcher.trim()));
+    // Nobody may wait for it here, so it can stay as an entry without a command line.
+    while std::fs::read(waiting.join("cmdline")).is_ok_and(|line| !line.is_empty()) {
+        assert!(killed.elapsed() < Duration::from_secs(20), "the shell still waits");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!launcher.trim().is_empty() && !folder.path().join("ran").exists());
+}
+
+/// Lines of every kind: what stands in the script of a shell that waits, and what a new shell gets.
+const LINES: [&str; 21] = [
+    "true",
+    "exit 3",
+    "echo it\\'s \"a b\" 'c\nd'; nosuch-program; pwd",
+    "nosuch-program --with 'arguments'",
+    "cat; cat /dev/stdin; echo end",
+    "sh -c 'kill -9 $$'",
+    "sh -c 'kill -9 $$'; echo then",
+    "kill -9 $$",
+    "echo $0 $- $# $HOME; umask",
+    "echo $LINENO;\necho $LINENO",
+    "if",
+    "echo 'never ends",
+    "}; echo outside",
+    "set -e; false; echo not",
+    "trap 'echo bye' EXIT; exit 4",
+    "cat <<'end'\n$HOME `id` '\nend\n",
+    "echo Ā '\u{81}' '\u{1f600}'",
+    "sh -c 'exit 9' | cat; sh -c 'exit 7'",
+    "(echo a; exit 5) & wait $!",
+    "exec sh -c 'exit 6'",
+    "env | grep -v -e ^TMPDIR= -e ^TURNBUCKLE_PROGRAM= | sort",
+];
+
+/// Here it is known what comes: the shell of the test may have files open that it inherited.
+const OPEN_FILES: (&str, &str) = ("ls /proc/self/fd | tr '\\n' ' '", "0 1 2 3 ");
+
+#[test]
+fn a_shell_that_waited_gives_the_result_of_a_new_one_in_and_without_the_sandbox() {
+    // A pause in which the next shell is started.
+    let replies = LINES.iter().chain([&OPEN_FILES.0]).enumerate().map(|(number, line)| {
+        let call = serde_json::json!({ "id": format!("c{number}"), "name": "shell", "arguments": { "command": line } });
+        serde_json::json!({ "delay_ms": 60, "tool_calls": [call] }).to_string()
+    });
+    let replies = format!("{}, {{ \"text\": \"done\" }}", replies.collect::<Vec<_>>().join(", "));
+    for sandbox in ["on", "off"] {
+        let config = format!("[tools]\nbuiltin = [\"shell\"]\napprove = []\n[tools.shell]\nsandbox = \"{sandbox}\"\n");
+        let folder = Folder::with_config(&replies, &config);
+        let ran = crate::program::Ran::of(folder.command(&["run", "--json", "go"])).exits(0);
+        let results = ran.events().into_iter().filter(|event| event["type"] == "tool_result");
+        let results: Vec<_> = results.map(|event| event["content"][0]["text"].as_str().unwrap().to_owned()).collect();
+        assert_eq!((results.len(), results[LINES.len()].as_str()), (LINES.len() + 1, OPEN_FILES.1));
+        for (line, result) in LINES.iter().zip(results) {
+            let program = folder.command(&[]);
+            // Through another shell, so that both outputs are one.
+            let mut command = Command::new("sh");
+            command.args(["-c", "exec /bin/sh -c \"$1\" 2>&1 </dev/null", "sh", line]).current_dir(folder.path());
+            for (name, value) in program.get_envs() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            let output = command.output().unwrap();
+            let mut expected = String::from_utf8(output.stdout).unwrap();
+            if !output.status.success() {
+                let how = output
+                    .status
+                    .code()
+                    .map_or(format!("[{}]", output.status), |code| format!("[exit status: {code}]"));
+                let gap = if expected.is_empty() || expected.ends_with('\n') { "" } else { "\n" };
+                expected = format!("{expected}{gap}{how}");
+            } else if expected.is_empty() {
+                expected = "[no output]".to_owned();
+            }
+            assert_eq!(result, expected, "{line:?}, sandbox {sandbox}");
+        }
     }
 }

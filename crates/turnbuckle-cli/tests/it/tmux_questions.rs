@@ -151,6 +151,12 @@ fn always_offers_rules_from_narrow_to_broad_and_stores_the_one_that_is_chosen() 
         assert!(!folder.path().join("src/a.txt").exists());
         tmux.types("A");
         tmux.shows("rule 1 of 4 ›");
+        if width == 100 {
+            tmux.shows("› 1 this file, whatever is written into it: path = \"src/a.txt\"");
+            tmux.shows("2 files of its folder: what write_file(src/*) allows");
+            tmux.shows("3 files of its folder and of the folders below: what");
+            tmux.shows("4 any file of the project: what write_file(**) allows");
+        }
         tmux.presses(&["Down"]);
         tmux.shows("rule 2 of 4 ›");
         tmux.presses(&["Enter"]);
@@ -194,7 +200,7 @@ fn a_conversation_is_picked_from_the_last_ones() {
     let Some(tmux) = Tmux::open(&folder, &["chat", "-c"], (100, 30), &[]) else { return };
     tmux.shows("1  new  write the manual");
     tmux.shows("2  old  mend the parser");
-    tmux.shows("number ›");
+    tmux.shows("number, or Esc for a new one ›");
     tmux.types("2");
     tmux.presses(&["Enter"]);
     tmux.shows("conversation old.");
@@ -205,6 +211,35 @@ fn a_conversation_is_picked_from_the_last_ones() {
     let shown = folder.run(&["show", "old", "--json"]).exits(0);
     assert!(shown.out.contains("go on"), "{}", shown.out);
     folder.run(&["chat", "-c"]).exits(2).says("`-c` without an id lets you choose, and there is no terminal for that");
+}
+
+#[test]
+fn the_choice_of_a_conversation_shows_which_waits_and_picking_none_is_said() {
+    let call =
+        r#"{ "tool_calls": [{ "id": "c1", "name": "write_file", "arguments": { "path": "a.txt", "content": "x" } }] }"#;
+    let folder = Folder::with_script(call);
+    folder.run(&["run", "-c", "till", "pay it back"]).exits(4);
+    for key in ["Enter", "Escape"] {
+        let Some(tmux) = Tmux::open(&folder, &["chat", "-c"], (100, 30), &[]) else { return };
+        tmux.shows("1  till  pay it back  [waits for an answer]");
+        tmux.shows("number, or Esc for a new one ›");
+        tmux.presses(&[key]);
+        tmux.shows("a new conversation: c_");
+        tmux.rests();
+        tmux.presses(&["C-d"]);
+        tmux.exits(0);
+    }
+    let folder = Folder::with_script(r#"{ "text": "hello" }"#);
+    for id in ["old", "new"] {
+        folder.run(&["run", "-c", id, "hi"]).exits(0);
+    }
+    let Some(tmux) = Tmux::open(&folder, &["chat", "-c", "new"], (100, 30), &[]) else { return };
+    tmux.rests();
+    tmux.types("/resume");
+    tmux.presses(&["Enter"]);
+    tmux.shows("number, or Esc to stay here ›");
+    tmux.presses(&["Escape"]);
+    tmux.shows("this conversation goes on: new");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn the_page_loads_nothing_runs_nothing_and_shows_hostile_text_as_text() {
     for _ in 0..3 {
         folder.run_with_stdin(&run, hostile.as_bytes()).exits(0);
     }
-    folder.run(&["why", "m", "--html", "window.html"]).exits(0);
+    folder.run(&["why", "m", "--html", "window.html"]).exits(0).says("the page is in window.html");
     let path = folder.path().join("window.html");
     let page = std::fs::read_to_string(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -19,7 +19,7 @@
 //! | Option | Default | |
 //! |---|---|---|
 //! | `model` | must be given | who is asked |
-//! | `file` | `memories.db` in the folder for data | where memories are; `remember` has the same |
+//! | `file` | `memories.db` in the `.turnbuckle` of the project | where memories are; `remember` has the same |
 //! | `idle` | `"1h"` | how long a pause must be |
 //! | `most` | 100 | how many memories it looks at, 2 to 1,000 |
 //!

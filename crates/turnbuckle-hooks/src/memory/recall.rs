@@ -6,8 +6,8 @@
 //! finds, fenced as `memory`: a memory is what some model once made of what some user once said, so the present model is
 //! shown where it begins and ends. A memory that forges such a fence is made harmless. Nothing found, nothing injected.
 //!
-//! It keeps to `share` tokens of the injection reserve, leaves out what does not fit, and may itself be left out, with a
-//! receipt, when others need the room.
+//! It keeps to `share` tokens of the injection reserve, leaves out what does not fit, and may itself be left out when
+//! others need the room; the hook's record then says how many tokens were left out.
 //!
 //! # Points
 //!
@@ -17,7 +17,7 @@
 //!
 //! | Option | Default | |
 //! |---|---|---|
-//! | `file` | `memories.db` in the folder for data | where memories are; `remember` has the same |
+//! | `file` | `memories.db` in the `.turnbuckle` of the project | where memories are; `remember` has the same |
 //! | `most` | 5 | how many are injected, 1 to 100 |
 //! | `share` | 500 | how many tokens of the reserve they may take, at least 50 |
 //!

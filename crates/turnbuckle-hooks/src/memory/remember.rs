@@ -17,7 +17,7 @@
 //! | Option | Default | |
 //! |---|---|---|
 //! | `model` | must be given | who is asked; a small model will do |
-//! | `file` | `memories.db` in the folder for data | where memories are; `recall` and `dream` have the same |
+//! | `file` | `memories.db` in the `.turnbuckle` of the project | where memories are; `recall` and `dream` have the same |
 //! | `most` | 5 | how many a turn may add, 1 to 100 |
 //! | `keep` | 1,000 | how many a user may have; the oldest go, 1 to 100,000 |
 //!

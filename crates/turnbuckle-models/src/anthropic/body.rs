@@ -158,7 +158,7 @@ impl PendingReply<'_> {
             }
             None => {}
         }
-        if let Some(effort) = model.wire.effort {
+        if let Some(effort) = model.effort {
             output_config.get_or_insert_with(|| json!({}))["effort"] = effort.name().into();
         }
         Body {

@@ -18,7 +18,7 @@ use crate::client::{Client, Wire, sealed::Sealed};
 use crate::endpoint::{Endpoint, SetupError, Timeouts};
 use crate::generation::{Generation, generation};
 use crate::key::Key;
-use crate::options::{Effort, ModelOptions};
+use crate::options::ModelOptions;
 use crate::tokenizer::Tokenizer;
 use body::PendingReply;
 use reply::Folding;
@@ -62,7 +62,6 @@ pub struct Messages {
     server_tools: Vec<Value>,
     /// Whether the model's thinking is bound to the context before it.
     binds_thinking: bool,
-    effort: Option<Effort>,
 }
 
 impl Client<Messages> {
@@ -97,7 +96,7 @@ impl Client<Messages> {
             true => endpoint.header("anthropic-beta", HeaderValue::from_static(BINDING_CONTROLS)),
             false => endpoint,
         };
-        let wire = Messages { object_by, server_tools: Vec::new(), binds_thinking, effort: None };
+        let wire = Messages { object_by, server_tools: Vec::new(), binds_thinking };
         Self::over(wire, named::PROVIDER.prefix, model, endpoint, Tokenizer::Unknown)
     }
 
@@ -146,7 +145,7 @@ impl Wire for Messages {
     }
 
     fn with_options(mut client: Anthropic, options: &ModelOptions) -> Anthropic {
-        client.wire.effort = options.effort;
+        client.effort = options.effort;
         client.wire.server_tools.extend(options.provider_tools.iter().cloned());
         let thinking = options.thinking.map(|tokens| match tokens {
             0 => json!({ "type": "disabled" }),

@@ -90,7 +90,8 @@ impl Wire for ChatCompletions {
         body::fields_of(client, request)
     }
 
-    fn with_options(client: OpenAi, options: &ModelOptions) -> OpenAi {
+    fn with_options(mut client: OpenAi, options: &ModelOptions) -> OpenAi {
+        client.effort = options.effort;
         let stop = (!options.stop.is_empty()).then(|| options.stop.clone());
         client
             .option_if("temperature", options.temperature)

@@ -12,7 +12,11 @@ mod oddities;
 mod openai_wire;
 mod peers_bugs;
 mod planted_facts;
+#[allow(dead_code, reason = "the tests of the core look at more of a conversation")]
+#[path = "../../../turnbuckle/tests/it/random_conversations.rs"]
+mod random_conversations;
 mod retrying;
 mod servers;
 mod shaped;
 mod stand_in;
+mod valid_bodies;

@@ -9,7 +9,9 @@ use crate::page::Patch;
 
 /// One event, as each kind of viewer is sent it.
 pub(super) struct Frame {
+    /// Of the last event. Frames behind it that are no event have the same one.
     pub(super) cursor: Cursor,
+    pub(super) is_event: bool,
     /// As JSON; empty if the event is for pages alone.
     pub(super) json: Bytes,
     pub(super) page: PageFrame,

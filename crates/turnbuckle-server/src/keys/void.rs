@@ -119,7 +119,7 @@ impl Void {
         Ok(())
     }
 
-    fn take(&mut self, line: &Line) {
+    pub(super) fn take(&mut self, line: &Line) {
         match line {
             Line::One(seal) => self.add(seal),
             Line::All { owner, until } => {
@@ -153,9 +153,13 @@ impl Void {
 }
 
 /// A line of the file: an id or `-`, an end in milliseconds, and of sessions the owner.
-enum Line {
+pub(super) enum Line {
     One(Seal),
-    All { owner: Owner, until: Timestamp },
+    /// All sessions of a token that would have lasted until then, or less long.
+    All {
+        owner: Owner,
+        until: Timestamp,
+    },
 }
 
 fn line_of(line: &Line) -> String {
@@ -188,9 +192,9 @@ fn parsed(line: &str) -> Option<Line> {
 }
 
 /// Adds what was ended to the file. Returns how long that is then.
-pub(super) fn append(path: &Path, seal: &Seal) -> io::Result<u64> {
+pub(super) fn append(path: &Path, lines: &[Line]) -> io::Result<u64> {
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    file.write_all(line_of(&Line::One(*seal)).as_bytes())?;
+    file.write_all(lines.iter().map(line_of).collect::<String>().as_bytes())?;
     file.sync_data()?;
     Ok(file.metadata()?.len())
 }

@@ -11,8 +11,8 @@ use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
 use turnbuckle::store::{
     Act, AuditLimits, AuditWrite, AuditedCall, Batch, CacheBreak, Calibration, Claim, ConversationSummary, Cut,
-    Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, PurgeLimits,
-    Purged, Scratch, SentRequest, StandingApproval, Store, StoreFuture, Summary, Tombstone,
+    Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, ListPart,
+    PurgeLimits, Purged, Scratch, SentRequest, StandingApproval, Store, StoreFuture, Summary, Tombstone,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -188,6 +188,10 @@ impl<S: Store> Store for MeasuredStore<S> {
 
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
         self.store.list()
+    }
+
+    fn list_part<'a>(&'a self, part: ListPart<'a>) -> StoreFuture<'a, Vec<ConversationSummary>> {
+        self.store.list_part(part)
     }
 
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {

@@ -9,6 +9,7 @@ use turnbuckle::feed::{ConversationState, Cursor, Level};
 use turnbuckle::message::{Content, Part, StopReason, Usage};
 use turnbuckle::{Timestamp, TurnId};
 
+use super::asked;
 use super::card::{self, author};
 use super::draft::{self, Draft};
 use super::items::{Item, items};
@@ -72,6 +73,7 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
             @if view.projection().more { p.soft.more { "Older messages are not shown here." } }
             div id="log" { (log(view, rights, forms)) }
             (streaming(view))
+            (asked::all(view.asked(), Forms { answers: rights.answer, ..forms }))
             (hooks(view))
             (queue(view, forms))
             @if rights.say { (suggestions(view, forms)) }

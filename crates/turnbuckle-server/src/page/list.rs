@@ -47,8 +47,8 @@ pub fn list(viewer: &Viewer, page: &ListPage, now: Timestamp) -> Markup {
                 }
             }
             form.search method="get" action="/" role="search" {
-                label.hidden for="q" { "Search titles and ids" }
-                input type="search" id="q" name="q" value=(Shown(&page.search)) placeholder="Search titles and ids";
+                label.hidden for="q" { "Search titles, words and ids" }
+                input type="search" id="q" name="q" value=(Shown(&page.search)) placeholder="Search titles, words and ids";
                 button { "Search" }
             }
             @if page.conversations.is_empty() {

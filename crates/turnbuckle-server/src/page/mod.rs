@@ -4,7 +4,7 @@
 //!
 //! | route | what it does |
 //! |---|---|
-//! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles and ids |
+//! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles, first words and ids |
 //! | `POST /page/c` | begins a conversation, then 303 to its page |
 //! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`] |
 //! | `GET /page/c/{id}/events?after=CURSOR` | the stream, see below |
@@ -15,7 +15,7 @@
 //! | `POST /page/c/{id}/title` | `title`: renames it |
 //! | `GET`, `POST /page/c/{id}/delete` | [`confirm_delete`]; deletes if `confirm` is the id, then 303 to `/`; if it cannot be done, the question again with the reason |
 //! | `GET /page/c/{id}/turns/{turn}` | [`turn`] |
-//! | `GET /page/waiting` | [`waiting`], from `Conversations::pending` |
+//! | `GET /page/waiting` | [`waiting`], from `Conversations::pending` and the live questions |
 //! | `GET`, `POST /login`, `POST /logout` | [`login`] with `token` |
 //! | `GET`, `POST /v1/answers/{signed}` | [`link`], for whoever has the link; the forms carry a token of the link, and there is no script |
 //! | `GET` of each [`Asset::path`] | the style sheet, the script and the icon, `cache-control: public, max-age=31536000, immutable` |
@@ -38,6 +38,7 @@
 //! patches needs no SSE event, but the next one has the newer cursor. [`waiting_count`] comes as a patch without an `id`. A stream begins behind `Last-Event-ID`, or else behind `after`;
 //! if that place is gone, it sends `lagged`, and the script fetches the page again.
 
+mod asked;
 mod card;
 mod changes;
 mod code;
@@ -45,6 +46,7 @@ mod conversation;
 mod draft;
 mod form;
 pub mod highlight;
+mod hook_line;
 mod items;
 mod layout;
 mod link;
@@ -62,6 +64,7 @@ mod words;
 
 pub use self::conversation::{ConversationPage, conversation};
 pub use self::form::{BadAnswer, Sent};
+pub use self::hook_line::HookLine;
 pub use self::layout::{Asset, CONTENT_SECURITY_POLICY, Viewer, assets, problem, waiting_count};
 pub use self::link::{LinkPage, link, link_over};
 pub use self::list::{ListPage, Listed, confirm_delete, list};
@@ -73,3 +76,4 @@ pub use self::turn::{TurnPage, turn};
 pub use self::view::{Patch, Queued, Rights, View};
 pub use self::waiting::{WaitingCall, waiting};
 pub(crate) use self::words::opening;
+pub use crate::waits::{Live, Waiting};

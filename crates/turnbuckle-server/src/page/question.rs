@@ -60,7 +60,14 @@ pub(super) fn question(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup 
             @match &pending.question {
                 Question::Approval { tool: Some(tool), arguments, why, again, redacted, .. } => {
                     p.ask { "May " strong { (Name(tool)) } " run" @if *again { " once more" } "?" }
-                    @if let Some(why) = why { p.why { "Why it is asked: " (Shown(why)) } }
+                    p.why { "Why it is asked: " @match why {
+                        Some(why) => { (Shown(why)) }
+                        // What asks without words of its own is no hook.
+                        None if pending.rule.as_ref().is_some_and(|rule| rule.required) => {
+                            "a rule of " code { "[access]" } " says who must approve calls of this tool."
+                        }
+                        None => { "the configuration asks before this tool runs." }
+                    } }
                     (card::arguments(arguments))
                     @if *redacted { p.warn { "Redacted: parts of this are placeholders, and the call runs with what the model wrote in their place." } }
                     @if *again { p.warn { "It was started before, and may have happened already." } }
@@ -89,7 +96,7 @@ pub(super) fn question(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup 
 }
 
 /// Who may answer, how many must, and until when.
-fn conditions(pending: &Pending) -> Markup {
+pub(super) fn conditions(pending: &Pending) -> Markup {
     html! {
         p.soft.conditions {
             "Lapses " time datetime=(pending.expires) data-age { (pending.expires.to_string().get(..16).unwrap_or_default().replace('T', " ")) }
@@ -109,7 +116,7 @@ fn conditions(pending: &Pending) -> Markup {
 
 /// Each decision has a form of its own: the Enter key in the field for a reason presses the first button of its form, and must
 /// not approve.
-fn answer_form(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup {
+pub(super) fn answer_form(pending: &Pending, id: &str, forms: Forms<'_>) -> Markup {
     let form = |content: Markup| {
         html! {
             form.answer method="post" action=(forms.answer_action()) {

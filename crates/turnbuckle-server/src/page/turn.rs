@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::hook::{Change, Decision, Edit, Edited, HookEntry, OnFailure, Point, Record};
+use turnbuckle::hook::{Change, Decision, Edit, Edited, Point, Record};
 use turnbuckle::message::Content;
 use turnbuckle::{ConversationId, TurnId};
 
 use super::changes::added;
+use super::hook_line::{self, HookLine};
 use super::layout::{self, Viewer};
 use super::safe::{Name, Shown, segment};
 use super::spans::{Span, What, spans};
@@ -30,8 +31,8 @@ pub struct TurnPage<'a> {
     pub events: &'a [Arc<Event>],
     /// What its hooks left, in order.
     pub records: &'a [Record],
-    /// The hooks of the agent that this server serves.
-    pub hooks: &'a [HookEntry],
+    /// The hooks of the agent that this server serves, point by point.
+    pub hooks: &'a [HookLine],
 }
 
 /// The page of a turn.
@@ -51,7 +52,7 @@ pub fn turn(viewer: &Viewer, page: &TurnPage<'_>) -> Markup {
             (summary(page.events))
             section { h2 { "Where the time went" } (waterfall(&spans)) (without_bars(page.events, &spans)) }
             section { h2 { "What hooks did" } (records(page)) }
-            section { h2 { "Hooks at each point" } (points(page.hooks, page.records)) }
+            section { h2 { "Hooks at each point" } (hook_line::table(page.hooks, page.records)) }
         }
     };
     layout::page(viewer, "Turn", "", &main)
@@ -337,34 +338,5 @@ fn changes(events: &[Arc<Event>], record: &Record) -> Markup {
             p.soft { "It ran with:" } (card::arguments(&ran.value()))
         }
         @if let Some(result) = result { p.soft { "The result shown:" } (card::json(result)) }
-    }
-}
-
-/// The hooks of the agent at each point, as `turnbuckle hooks` prints them, with what they did in this turn.
-fn points(hooks: &[HookEntry], records: &[Record]) -> Markup {
-    html! {
-        @if hooks.is_empty() { p.soft { "The agent has no hooks." } } @else {
-            div.wide tabindex="0" {
-                table {
-                    thead { tr { th scope="col" { "Point" } th scope="col" { "Hook" } th scope="col" { "Tools" } th scope="col" { "If it fails" } th.right scope="col" { "Runs" } th.right scope="col" { "Time" } } }
-                    tbody {
-                        @for point in Point::ALL {
-                            @for hook in hooks.iter().filter(|hook| hook.points().contains(point)) {
-                                @let own: Vec<&Record> = records.iter().filter(|record| record.point == point && *record.hook == *hook.name()).collect();
-                                @let took: f64 = own.iter().map(|record| record.took.as_secs_f64() * 1_000.0).sum();
-                                tr {
-                                    td { (point.name()) }
-                                    td { strong { (Name(hook.name())) } }
-                                    td { @if hook.settings().tools.is_empty() { "all" } @else { (Shown(&hook.settings().tools.join(", "))) } @if hook.settings().main_agent_only { ", main agent only" } }
-                                    td { @match hook.failure_policy(point) { OnFailure::Block => { "blocks" } OnFailure::Ignore => { "is ignored" } } }
-                                    td.right { (own.len()) }
-                                    td.right { @if !own.is_empty() { (words::milliseconds(took)) } }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
     }
 }

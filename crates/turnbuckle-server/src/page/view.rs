@@ -12,10 +12,12 @@ use turnbuckle::projection::{Pending, Projection};
 use turnbuckle::scope::Author;
 use turnbuckle::{Actor, CallId, ConversationId};
 
+use super::asked;
 use super::conversation as parts;
 use super::draft::{self, Draft};
 use super::items::{Item, call_of, items};
 use super::question::Forms;
+use crate::waits::Waiting;
 
 /// How many notes are kept: older ones are read in the turns' own pages.
 const MOST_NOTES: usize = 100;
@@ -32,6 +34,8 @@ pub struct View {
     /// Background hooks at work.
     background: Vec<Text>,
     queue: Vec<Queued>,
+    /// Live questions that stand, the oldest first.
+    asked: Vec<Waiting>,
     /// What pages have of the reply that is streamed. `None` if none is streamed, or if text came while nobody looked.
     draft: Option<Draft>,
 }
@@ -143,8 +147,8 @@ impl View {
     /// A view that begins with a snapshot.
     pub fn new(conversation: ConversationId, projection: Projection) -> Self {
         let draft = projection.streaming.as_ref().map(|streaming| Draft::whole(&streaming.text).0);
-        let (notes, suggestions, background, queue) = Default::default();
-        Self { conversation, projection, notes, suggestions, background, queue, draft }
+        let (notes, suggestions, background, queue, asked) = Default::default();
+        Self { conversation, projection, notes, suggestions, background, queue, asked, draft }
     }
 
     /// The projection inside.
@@ -171,6 +175,30 @@ impl View {
 
     pub(super) fn queue(&self) -> &[Queued] {
         &self.queue
+    }
+
+    /// Live questions that stand, the oldest first.
+    pub fn asked(&self) -> &[Waiting] {
+        &self.asked
+    }
+
+    /// Takes in that a live question stands, and says what changes for viewers.
+    pub fn ask(&mut self, waiting: Waiting) -> Patch {
+        let patch = self.by_rights(|forms| asked::one(&waiting, forms));
+        self.asked.push(waiting);
+        patch
+    }
+
+    /// Takes in that a live question stands no longer, and says what changes for viewers.
+    pub fn withdraw(&mut self, call: &CallId) -> Patch {
+        self.asked.retain(|waiting| waiting.pending.call != *call);
+        self.by_rights(|forms| asked::all(&self.asked, forms))
+    }
+
+    /// An element that has forms for those who may answer what has no rule of its own.
+    fn by_rights(&self, shown: impl Fn(Forms<'_>) -> Markup) -> Patch {
+        let shown = |answers: bool| shown(self.shared_forms(answers)).0.into();
+        Patch::Question { answerable: shown(true), readable: shown(false), rule: None }
     }
 
     /// Takes in the messages that wait, as the inbox has them.

@@ -3,18 +3,19 @@
 use maud::{Markup, html};
 use sha2::{Digest as _, Sha256};
 use turnbuckle::Timestamp;
-use turnbuckle::conversation::PendingCall;
 
+use super::asked;
 use super::card;
 use super::layout::{self, Viewer};
 use super::question::{self, Forms};
 use super::safe::{Name, Shown, segment};
+use crate::waits::Waiting;
 
 /// A call that waits for the viewer.
 #[derive(Clone, Debug)]
 pub struct WaitingCall {
     /// What is asked.
-    pub call: PendingCall,
+    pub call: Waiting,
     /// What its conversation is called, if it has a title or first words.
     pub title: Option<String>,
 }
@@ -45,14 +46,17 @@ fn one(viewer: &Viewer, WaitingCall { call, title }: &WaitingCall, now: Timestam
                 "The agent " strong { (Name(&call.agent)) } " asks, in a turn of " (card::author(&call.requester)) ", in "
                 a href=(path) { (Shown(title.as_deref().unwrap_or(call.conversation.as_str()))) }
             }
-            (question::question(&call.pending, &id, forms))
+            @match &call.live {
+                Some(live) => { (asked::question(call, live, &id, forms)) }
+                None => { (question::question(&call.pending, &id, forms)) }
+            }
         }
     }
 }
 
 /// The id of a question's element: of this question alone, whatever others are there, so that what was typed into the form of one
 /// never becomes the answer to another.
-fn element_id(call: &PendingCall) -> String {
+fn element_id(call: &Waiting) -> String {
     let digest = call.pending.question.digest().map_or("", |digest| &**digest);
     let mut hash = Sha256::new();
     for part in [call.conversation.as_str(), call.pending.call.as_str(), digest] {

@@ -6,12 +6,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
+use turnbuckle::message::Text;
 use turnbuckle::store::Answer;
 use turnbuckle::{CallId, ConversationId};
 use wildmatch::WildMatch;
 
 use crate::caller::Caller;
 use crate::extract::{InPath, JsonBody, QueryOf};
+use crate::live_questions;
 use crate::rejection::Rejection;
 use crate::server::App;
 use crate::wire::{AnsweredCall, CallAnswer, ErrorBody, RevokedApproval, StandingApprovals, WaitingCalls};
@@ -21,7 +23,7 @@ use crate::wire::{AnsweredCall, CallAnswer, ErrorBody, RevokedApproval, Standing
 /// `approve` with `reason`, `arguments` and `digest`, or `answer`, or `error`. The first answer counts; a later one is 409 `stale`.
 #[utoipa::path(post, path = "/v1/conversations/{id}/calls/{call}", tag = "answers",
     params(("id" = String, Path), ("call" = String, Path)), request_body = CallAnswer,
-    responses((status = 200, body = AnsweredCall), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the answer is recorded", body = AnsweredCall), (status = "4XX", description = "the answer was not taken: `bad_request`, `unauthorized`, `forbidden`, `not_found`, `stale`, `changed`, `too_large`", body = ErrorBody)))]
 pub(crate) async fn answer(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -29,8 +31,12 @@ pub(crate) async fn answer(
     JsonBody(given): JsonBody<CallAnswer>,
 ) -> Result<Json<AnsweredCall>, Rejection> {
     app.takes_work()?;
-    let (accept_changes, digest) = (given.accept_changes, given.digest.clone().map(Into::into));
+    let (accept_changes, digest) = (given.accept_changes, given.digest.clone().map(Text::from));
     let answer = answer_of(given)?;
+    if let Some(asked) = app.live_questions.find(&id, &call) {
+        let turn = live_questions::answer(&app, &asked, answer, digest.as_deref(), &caller.scope).await?;
+        return Ok(Json(AnsweredCall { turn, left: None }));
+    }
     if accept_changes {
         app.conversations.accept_changes(&id, caller.scope.clone()).await?;
     }
@@ -68,7 +74,7 @@ pub(crate) struct PendingFilter {
 #[utoipa::path(get, path = "/v1/pending", tag = "answers",
     params(("tool" = Option<String>, Query, description = "the name of a tool, or a glob"), ("agent" = Option<String>, Query),
         ("older" = Option<String>, Query, description = "how long they wait at least: `1h`")),
-    responses((status = 200, body = WaitingCalls), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the calls that wait", body = WaitingCalls), (status = "4XX", description = "nothing was read: `bad_request`, `unauthorized`", body = ErrorBody)))]
 pub(crate) async fn pending(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -80,14 +86,15 @@ pub(crate) async fn pending(
         Some(Err(error)) => return Err(Rejection::bad_request(format!("`older`: {error}"))),
     };
     let tool = filter.tool.as_deref().map(WildMatch::new);
-    let mut calls = app.conversations.pending(caller.scope.clone()).await?;
+    let mut calls = app.waits_for(&caller.scope).await?;
     let now = app.clock.now();
     calls.retain(|call| {
         filter.agent.as_deref().is_none_or(|agent| agent == &*call.agent) && now.since(call.asked) >= older
     });
     let mut pending = Vec::new();
     for call in calls {
-        let is_of_tool = match (&tool, call.pending.question.tool()) {
+        let tool_of_question = call.live.as_ref().map(|live| &live.tool).or_else(|| call.pending.question.tool());
+        let is_of_tool = match (&tool, tool_of_question) {
             (None, _) => true,
             (Some(names), Some(tool)) => names.matches(tool),
             // The question does not name the tool that asks it, and the log does.
@@ -105,7 +112,7 @@ pub(crate) async fn pending(
 
 /// The standing approvals that the caller gave, or that calls for the caller use, the oldest first
 #[utoipa::path(get, path = "/v1/approvals", tag = "answers",
-    responses((status = 200, body = StandingApprovals), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the standing approvals", body = StandingApprovals), (status = "4XX", description = "nothing was read: `unauthorized`", body = ErrorBody)))]
 pub(crate) async fn approvals(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -115,7 +122,7 @@ pub(crate) async fn approvals(
 
 /// Revokes a standing approval
 #[utoipa::path(delete, path = "/v1/approvals/{id}", tag = "answers", params(("id" = String, Path)),
-    responses((status = 200, body = RevokedApproval), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the approval is revoked", body = RevokedApproval), (status = "4XX", description = "nothing was revoked: `unauthorized`, `forbidden`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn revoke(
     State(app): State<Arc<App>>,
     caller: Caller,

@@ -25,7 +25,7 @@ const MAX_PAGE: usize = 500;
 
 /// Makes a conversation
 #[utoipa::path(post, path = "/v1/conversations", tag = "conversations", request_body = Option<NewConversation>,
-    responses((status = 201, body = CreatedConversation), (status = "4XX", body = ErrorBody)))]
+    responses((status = 201, description = "the conversation is made", body = CreatedConversation), (status = "4XX", description = "none was made: `bad_request`, `unauthorized`, `forbidden`, `exists`, `too_large`", body = ErrorBody)))]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -61,7 +61,7 @@ impl<T> PageOf<T> {
 /// The conversations that the caller may read, the newest first
 #[utoipa::path(get, path = "/v1/conversations", tag = "conversations",
     params(("limit" = Option<usize>, Query), ("before" = Option<String>, Query, description = "an id: only older ones")),
-    responses((status = 200, body = ConversationList), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "a page of the list", body = ConversationList), (status = "4XX", description = "nothing was read: `bad_request`, `unauthorized`", body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -78,7 +78,7 @@ pub(crate) async fn list(
 ///
 /// `events` with `Last-Event-ID` set to its `cursor` goes on from here.
 #[utoipa::path(get, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = String, Path)),
-    responses((status = 200, body = ConversationView), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the conversation as it is now", body = ConversationView), (status = "4XX", description = "nothing was read: `bad_request`, `unauthorized`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn view(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -94,7 +94,7 @@ pub(crate) async fn view(
 #[utoipa::path(get, path = "/v1/conversations/{id}/history", tag = "conversations",
     params(("id" = String, Path), ("limit" = Option<usize>, Query),
         ("before" = Option<u64>, Query, description = "a `seq`: only older events")),
-    responses((status = 200, body = HistoryPage), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "a page of the log", body = HistoryPage), (status = "4XX", description = "nothing was read: `bad_request`, `unauthorized`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn history(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -110,7 +110,7 @@ pub(crate) async fn history(
 /// Names a conversation
 #[utoipa::path(patch, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = String, Path)),
     request_body = ConversationChange,
-    responses((status = 200, body = CreatedConversation), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the conversation has the new title", body = CreatedConversation), (status = "4XX", description = "nothing was changed: `bad_request`, `unauthorized`, `forbidden`, `not_found`, `too_large`", body = ErrorBody)))]
 pub(crate) async fn change(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -125,7 +125,7 @@ pub(crate) async fn change(
 
 /// Deletes a conversation and everything made from it
 #[utoipa::path(delete, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = String, Path)),
-    responses((status = 200, body = DeletedConversation), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the conversation is deleted", body = DeletedConversation), (status = "4XX", description = "nothing was deleted: `unauthorized`, `forbidden`, `not_found`, `busy`, `held`", body = ErrorBody)))]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     caller: Caller,

@@ -18,7 +18,7 @@ use crate::wire::{ErrorBody, Health};
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether the process answers
-#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, body = Health)))]
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "it lives", body = Health)))]
 pub(crate) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
@@ -27,7 +27,7 @@ pub(crate) async fn healthz() -> Json<Health> {
 ///
 /// 503 when it shuts down or its store cannot be read.
 #[utoipa::path(get, path = "/readyz", tag = "health",
-    responses((status = 200, body = Health), (status = 503, body = ErrorBody)))]
+    responses((status = 200, description = "it takes work", body = Health), (status = 503, description = "it takes no work", body = ErrorBody)))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Result<Json<Health>, Rejection> {
     if app.is_closing() {
         return Err(Rejection::new(Code::InUse, "the server shuts down"));

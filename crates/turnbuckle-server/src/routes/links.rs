@@ -77,8 +77,8 @@ impl Style {
 ///
 /// Changes nothing. A browser gets a page with a form. A link that was used, revoked or made up, or whose question has lapsed, is 404;
 /// one whose call was answered otherwise is 409 `stale`.
-#[utoipa::path(get, path = "/v1/answers/{signed}", tag = "answers", params(("signed" = String, Path)),
-    responses((status = 200, body = LinkView), (status = "4XX", body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/answers/{signed}", operation_id = "show_link", tag = "answers", params(("signed" = String, Path)),
+    responses((status = 200, description = "what the link would answer", body = LinkView), (status = "4XX", description = "the link cannot be used: `not_found`, `stale`", body = ErrorBody)))]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
     InPath(Signed(signed)): InPath<Signed>,
@@ -105,9 +105,9 @@ pub(crate) async fn show(
 ///
 /// In the name of the link's user, with the rights that this user has now. Needs no token. A link works once; one for nobody in
 /// particular can deny and do no more. `{"revoke": true}` makes the link void. Forms of the link's page are taken, too.
-#[utoipa::path(post, path = "/v1/answers/{signed}", tag = "answers", params(("signed" = String, Path)),
+#[utoipa::path(post, path = "/v1/answers/{signed}", operation_id = "answer_link", tag = "answers", params(("signed" = String, Path)),
     request_body = LinkAnswer,
-    responses((status = 200, body = LinkUsed), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the answer is recorded, or the link is revoked", body = LinkUsed), (status = "4XX", description = "the answer was not taken: `bad_request`, `forbidden`, `not_found`, `stale`, `changed`, `too_large`", body = ErrorBody)))]
 pub(crate) async fn answer(
     State(app): State<Arc<App>>,
     InPath(Signed(signed)): InPath<Signed>,

@@ -33,7 +33,7 @@ impl From<WhileBusyChoice> for WhileBusy {
 #[utoipa::path(post, path = "/v1/conversations/{id}/messages", tag = "conversations", 
     params(("id" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "a message that is sent again under the same key within a day is not sent twice")),
     request_body = NewMessage,
-    responses((status = 202, body = AcceptedMessage), (status = "4XX", body = ErrorBody)))]
+    responses((status = 202, description = "the message is stored; its turn runs", body = AcceptedMessage), (status = "4XX", description = "the message was not taken: `bad_request`, `unauthorized`, `forbidden`, `not_found`, `busy`, `changed`, `held`, `too_large`", body = ErrorBody)))]
 pub(crate) async fn send(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -109,7 +109,7 @@ fn content(value: Value) -> Result<Content, Rejection> {
 
 /// Cancels the turn under way
 #[utoipa::path(post, path = "/v1/conversations/{id}/cancel", tag = "conversations", params(("id" = String, Path)),
-    responses((status = 200, body = CancelledTurn), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the turn that is cancelled, if one was open", body = CancelledTurn), (status = "4XX", description = "nothing was cancelled: `unauthorized`, `forbidden`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
     caller: Caller,

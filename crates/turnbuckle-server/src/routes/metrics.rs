@@ -68,7 +68,7 @@ fn is_from_this_machine(parts: &Parts) -> bool {
 ///
 /// Needs a token with the role `metrics`, or a request from this machine that no proxy passed on.
 #[utoipa::path(get, path = "/metrics", tag = "health",
-    responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the numbers", body = String, content_type = "text/plain"), (status = "4XX", description = "nothing was read: `unauthorized`, `forbidden`", body = ErrorBody)))]
 pub(crate) async fn metrics(_: Operator, State(app): State<Arc<App>>) -> Response {
     let seen = app.looker.seen(&app.conversations, &*app.clock).await;
     let mut out = Exposition::default();

@@ -20,7 +20,7 @@ use crate::wire::{ErrorBody, ModelCallView, TurnTrace};
 /// With `[store] audit`, also what models were sent.
 #[utoipa::path(get, path = "/v1/conversations/{id}/turns/{turn}", tag = "conversations",
     params(("id" = String, Path), ("turn" = String, Path)),
-    responses((status = 200, body = TurnTrace), (status = "4XX", body = ErrorBody)))]
+    responses((status = 200, description = "the trace of the turn", body = TurnTrace), (status = "4XX", description = "nothing was read: `unauthorized`, `not_found`", body = ErrorBody)))]
 pub(crate) async fn turn(
     State(app): State<Arc<App>>,
     caller: Caller,

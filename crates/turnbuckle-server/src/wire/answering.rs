@@ -1,13 +1,77 @@
-//! Answers to calls that wait, by their callers or through links.
+//! Calls that wait, and answers to them, by their callers or through links.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use turnbuckle::{ConversationId, TurnId};
+use turnbuckle::access::AnswerRule;
+use turnbuckle::event::Question;
+use turnbuckle::projection::Pending;
+use turnbuckle::scope::Author;
+use turnbuckle::{CallId, ConversationId, Timestamp, TurnId};
 use utoipa::ToSchema;
 
-use super::PendingView;
+use crate::waits::{Live, Waiting};
+
+/// A call that waits: the question as its `suspension` event has it, with `kind` and `prompt`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PendingView {
+    #[schema(value_type = String)]
+    pub(crate) call: CallId,
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    pub(crate) question: Question,
+    #[schema(value_type = String)]
+    pub(crate) expires: Timestamp,
+    /// Who may answer, if there is a rule for it.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) answer_by: Option<Arc<AnswerRule>>,
+    /// Who approved so far, if several must.
+    #[schema(value_type = Vec<Object>)]
+    pub(crate) approvals: Vec<Author>,
+    /// What it is about, if it is asked while a call runs: it is stored nowhere, and lapses with the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) live: Option<LiveView>,
+}
+
+/// A question that is asked while a call runs.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LiveView {
+    /// The call that runs.
+    #[schema(value_type = String)]
+    pub(crate) call: CallId,
+    /// Its tool.
+    #[schema(value_type = String)]
+    pub(crate) tool: Arc<str>,
+    /// Who asks, for people: `the MCP server time`.
+    #[schema(value_type = String)]
+    pub(crate) asker: Arc<str>,
+}
+
+impl From<Pending> for PendingView {
+    fn from(pending: Pending) -> Self {
+        let Pending { call, question, expires, rule, approvals } = pending;
+        Self { call, question, expires, answer_by: rule, approvals, live: None }
+    }
+}
+
+impl PendingView {
+    /// A question, live or stored.
+    pub(crate) fn of(waiting: &Waiting) -> Self {
+        let live = waiting.live.clone().map(|Live { call, tool, asker }| LiveView { call, tool, asker });
+        Self { live, ..waiting.pending.clone().into() }
+    }
+}
+
+/// That a live question stands, or stands no longer: the payload of a `tool_progress` event of the call that runs.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LiveQuestionChange {
+    /// The question, as it is in `pending`.
+    Asked(PendingView),
+    /// The `call` of a question that was answered, or whose call is over.
+    Closed(CallId),
+}
 
 /// An answer to a call: `approve`, `answer` or `error`, one of them.
 #[derive(Debug, Deserialize, ToSchema)]

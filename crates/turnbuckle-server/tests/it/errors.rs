@@ -135,6 +135,33 @@ async fn a_body_that_does_not_fit_is_a_bad_request() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_no_object_is_refused_in_those_words() {
+    let (running, client) = with_conversation().await;
+    let all = "/v1/conversations";
+    for (method, path, body) in [
+        ("POST", "/v1/conversations/c/messages", r#"["hi",null,"queue",false]"#),
+        ("POST", "/v1/conversations/c/messages", r#" ["hi"]"#),
+        ("POST", "/v1/conversations/c/messages", "null"),
+        ("POST", "/v1/conversations/c/calls/x", "[true,null,null,null,null,null,false]"),
+        ("PATCH", "/v1/conversations/c", r#"["seqtitle"]"#),
+        ("POST", all, "[null]"),
+        ("POST", all, "[]"),
+        ("POST", all, "\"c2\""),
+        ("POST", all, "7"),
+    ] {
+        let answer = client.request(method, path, Some(body)).await;
+        assert_eq!(answer.code(), code(400, "bad_request"), "{method} {path} {body}");
+        assert_eq!(answer.json()["error"]["message"], "the body must be a JSON object", "{method} {path} {body}");
+    }
+    // Deep enough to be refused as that, and not read to its end.
+    let deep = client.request("POST", all, Some(&"[".repeat(100_000))).await;
+    assert_eq!(deep.code(), code(400, "bad_request"));
+    assert_eq!(client.request("POST", all, Some(" null ")).await.status, 201, "it may be left out, and null says so");
+    assert_eq!(client.get("/v1/conversations/c").await.json()["messages"], json!([]), "nothing of it was taken");
+    running.stopped().await;
+}
+
+#[tokio::test]
 async fn a_query_that_does_not_fit_is_a_bad_request() {
     let (running, client) = with_conversation().await;
     for path in [

@@ -83,8 +83,13 @@ async fn a_conversation_of_another_agent_takes_no_message_until_its_sender_accep
         assert_eq!(send(&client, "c", message).await.code(), (409, "changed".to_owned()));
     }
     assert_eq!(client.get("/v1/conversations/c").await.status, 200);
+    let page = client.with("accept: text/html").get("/page/c/c").await.body;
+    assert!(page.contains("No messages can be sent here: conversation c is with agent a"), "{page}");
+    assert!(!page.contains("id=\"composer\""), "what is refused is not offered: {page}");
+    assert!(client.get("/page/c/empty").await.body.contains("id=\"composer\""));
     assert_eq!(send(&client, "empty", json!({ "content": "hi" })).await.status, 202);
     assert_eq!(send(&client, "c", json!({ "content": "hi", "accept_changes": true })).await.status, 202);
+    client.until("/page/c/c", "id=\"composer\"").await;
     other.stopped().await;
 }
 

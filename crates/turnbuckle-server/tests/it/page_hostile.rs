@@ -9,13 +9,19 @@ use html5ever::tree_builder::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
 use html5ever::{Attribute, ExpandedName, QualName, parse_document};
 use proptest::prelude::*;
 use serde_json::json;
+use turnbuckle::event::Question;
+use turnbuckle::hook::Point;
 use turnbuckle::models::{Script, ScriptReply};
+use turnbuckle::projection::Pending;
+use turnbuckle::scope::Author;
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Actor, Agent, Conversations, Scope, Timestamp};
-use turnbuckle_server::page::{self, ConversationPage, ListPage, Listed, Queued, TurnPage, WaitingCall, is_unsafe};
+use turnbuckle_server::page::{
+    self, ConversationPage, HookLine, ListPage, Listed, Live, Queued, TurnPage, Waiting, WaitingCall, is_unsafe,
+};
 
 use crate::page_story::{NOON, Story, records, rights, tell, viewer};
 
@@ -318,13 +324,16 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
     let (first, id) = (logged.first().unwrap().turn.clone(), say("c_1").into());
     let events: Vec<_> = logged.iter().filter(|event| event.turn == first).cloned().collect();
     let records = records(say);
+    let mut line = HookLine::new(Point::OnStop, say("lint"), say("use = \"lint\""), say("the turn ends failed"));
+    (line.agent, line.from) = (Some(say("writer")), Some(say("turnbuckle.toml:3, accepted")));
+    line.handlers = vec![say("Stop: ruff")];
     let turn = TurnPage {
         conversation: &id,
         title: Some(&say("a title")),
         turn: &say("t_1").into(),
         events: &events,
         records: &records,
-        hooks: &[],
+        hooks: &[line],
     };
     let listed =
         Listed { summary: summary(say), first_words: Some(say("first")), cost: Some(0.5), waits_for: Some(say("bob")) };
@@ -384,11 +393,42 @@ async fn what_waits_is_shown_in_full_with_its_form_and_stays_text() {
         let turn = conversations.send(&"c_1".into(), "go", Scope::user("ann")).await.unwrap();
         turn.wait().await.unwrap();
         let pending = conversations.pending(Scope::user("ann")).await.unwrap();
-        let pending: Vec<_> =
-            pending.into_iter().map(|call| WaitingCall { call, title: Some((*hostile).to_owned()) }).collect();
+        let pending: Vec<_> = pending
+            .into_iter()
+            .map(|call| WaitingCall { call: call.into(), title: Some((*hostile).to_owned()) })
+            .collect();
         let page = page::waiting(&viewer("token"), &pending, Timestamp::from_millis(NOON)).0;
         assert!(page.contains("value=\"approve\"") && page.contains("May <strong>write</strong> run?"), "{page}");
         assert_eq!(offences(&page), [""; 0], "{hostile:?}");
+    }
+}
+
+#[test]
+fn a_live_question_is_shown_with_its_form_and_stays_text() {
+    for hostile in HOSTILE {
+        let schema = json!({ "type": "object", "title": hostile, "properties": {
+            *hostile: { "type": "string", "title": hostile, "description": hostile, "default": hostile },
+            "choice": { "type": "string", "enum": [hostile], "enumNames": [hostile] } } });
+        let question = Question::Elicitation { question: (*hostile).into(), schema: Some(schema.into()) };
+        let (call, expires, approvals) = ("live-1".into(), Timestamp::from_millis(NOON), Vec::new());
+        let live = Live { call: (*hostile).into(), tool: (*hostile).into(), asker: (*hostile).into() };
+        let waiting = Waiting {
+            conversation: "c_1".into(),
+            agent: (*hostile).into(),
+            requester: Author::User((*hostile).into()),
+            asked: Timestamp::from_millis(NOON),
+            pending: Pending { call, question, expires, rule: None, approvals },
+            live: Some(live),
+        };
+        let mut view = Story::new(&str::to_owned).view();
+        let patch = view.ask(waiting.clone());
+        let shown = page::conversation(&viewer("t"), &rights(), &view, &ConversationPage::default()).0;
+        let listed = WaitingCall { call: waiting, title: Some((*hostile).to_owned()) };
+        let list = page::waiting(&viewer("t"), &[listed], Timestamp::from_millis(NOON)).0;
+        for page in [&shown, &list, &patch.html_for(&rights()).unwrap().to_string()] {
+            assert!(page.contains("value=\"answer\"") && page.contains("name=\"f0\""), "{page}");
+            assert_eq!(offences(page), [""; 0], "{hostile:?}");
+        }
     }
 }
 

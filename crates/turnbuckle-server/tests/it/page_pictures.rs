@@ -7,7 +7,7 @@ use turnbuckle::hook::{OnStop, stop};
 use turnbuckle::models::Script;
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{Actor, Agent, Timestamp};
-use turnbuckle_server::page::{self, ConversationPage, ListPage, Listed, Queued, TurnPage};
+use turnbuckle_server::page::{self, ConversationPage, HookLine, ListPage, Listed, Queued, TurnPage};
 
 use crate::page_story::{NOON, records, rights, tell, viewer};
 
@@ -52,7 +52,7 @@ fn pages_as_files() {
         turn: &turn,
         events: &events,
         records: &records,
-        hooks: agent.hooks(),
+        hooks: &HookLine::of_agent(&agent),
     };
     write("turn.html", &page::turn(&viewer, &turn).0);
     let listed = |id: &str, title: Option<&str>, status, ago: u64, waits_for: Option<&str>| Listed {

@@ -1,11 +1,13 @@
 //! The page as browsers ask for it: who sees what, forms with and without the script, sessions, and the stream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnbuckle::access::RoleAccess;
 use turnbuckle::models::{Script, ScriptReply};
 use turnbuckle::stores::MemoryStore;
+use turnbuckle::testing::PausedClock;
 use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Conversations};
@@ -188,6 +190,35 @@ async fn a_session_ends_with_its_token_and_outlives_the_process_that_began_it() 
 }
 
 #[tokio::test]
+async fn a_session_whose_token_was_removed_stays_over_when_the_token_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (known, clock) = (tokens(), PausedClock::default());
+    let serving = async || {
+        let server = Server::builder(Conversations::in_memory(agent())).tokens(known.clone());
+        let server = server.keys(Keys::in_folder(folder.path()).unwrap()).clock(Arc::new(clock.clone()));
+        Running::start(server.build().unwrap()).await
+    };
+    let all = || ["ann", "bob"].map(|user| Token::of_text(&format!("{user}-secret"), user));
+    let running = serving().await;
+    let (ann, bob) = (logged_in(&running, "ann-secret").await, logged_in(&running, "bob-secret").await);
+    known.replace([Token::of_text("bob-secret", "bob").role("support")]);
+    known.replace(all());
+    assert_eq!(ann.get("/").await.status, 303);
+    assert_eq!(bob.get("/").await.status, 200, "another role is no other token");
+    clock.advance(Duration::from_secs(1));
+    let again = logged_in(&running, "ann-secret").await;
+    assert_eq!(again.get("/").await.status, 200);
+    known.replace([Token::of_text("ann-secret", "eve"), Token::of_text("bob-secret", "bob")]);
+    assert_eq!(again.get("/").await.status, 303, "nobody becomes another user by a cookie");
+    known.replace(all());
+    running.stopped().await;
+    let running = serving().await;
+    assert_eq!(ann.at(running.address).get("/").await.status, 303, "nor does a restart bring it back");
+    assert_eq!(bob.at(running.address).get("/").await.status, 200);
+    running.stopped().await;
+}
+
+#[tokio::test]
 async fn what_somebody_may_not_read_does_not_exist_on_the_page_and_who_may_only_read_has_no_forms() {
     let running = with_tokens(tokens(), Keys::random().unwrap()).await;
     let (ann, bob) = (logged_in(&running, "ann-secret").await, logged_in(&running, "bob-secret").await);
@@ -315,6 +346,9 @@ async fn a_conversation_without_a_title_is_listed_by_its_first_words_to_its_owne
     assert!(ann.get("/").await.body.contains(">What is the plan?</a>"));
     let list = sue.get("/").await.body;
     assert!(list.contains(&*path) && !list.contains("the plan"), "a list does not show what others said: {list}");
+    assert!(ann.get("/?q=THE+plan").await.body.contains(&*path), "it is found by what it is called");
+    assert!(ann.get("/?q=other").await.body.contains("Nothing matches."));
+    assert!(!sue.get("/?q=plan").await.body.contains(&*path), "and tells others nothing about what was said");
     running.stopped().await;
 }
 
@@ -328,6 +362,20 @@ async fn a_person_is_told_by_a_page_that_nothing_is_there_and_a_program_by_json(
     assert!(page.body.contains("there is nothing here"), "{page:?}");
     assert_eq!(header(&page, "x-dns-prefetch-control"), Some("off"));
     assert_eq!(client.get("/nothing").await.code(), (404, "not_found".to_owned()));
+    let person = client.with("accept: text/html,*/*;q=0.8");
+    for (path, status) in [
+        ("/page/c/a%2fb", 404),
+        ("/page/c/%2e%2e", 404),
+        ("/page/c/%ff", 400),
+        ("/page/c/a%2fb/delete", 404),
+        ("/page/c/c/turns/%00", 404),
+        ("/?q=one&q=two", 400),
+    ] {
+        let page = person.get(path).await;
+        assert_eq!(page.status, status, "{path}");
+        assert!(header(&page, "content-type").unwrap().starts_with("text/html"), "{path}: {page:?}");
+        assert_eq!(client.with("accept: application/json").get(path).await.json()["error"]["code"].is_string(), true);
+    }
     running.stopped().await;
 }
 

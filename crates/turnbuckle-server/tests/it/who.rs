@@ -48,6 +48,41 @@ async fn without_tokens_there_is_one_user_and_pages_of_other_sites_are_refused()
 }
 
 #[tokio::test]
+async fn without_tokens_no_route_at_all_answers_pages_of_other_sites() {
+    let running = Running::start(Server::builder(Conversations::in_memory(agent())).build().unwrap()).await;
+    let client = running.client();
+    let page = client.get("/").await.body;
+    let asset = page.split('"').find(|part| part.starts_with("/page/page-")).unwrap();
+    for (method, path) in [
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/openapi.json"),
+        ("GET", "/metrics"),
+        ("GET", "/login"),
+        ("GET", "/"),
+        ("GET", asset),
+        ("GET", "/nothing"),
+        ("GET", "/v1/answers/x"),
+        ("PUT", "/v1/conversations"),
+    ] {
+        let to = client.with("host: evil.example").request(method, path, None).await;
+        assert_eq!(to.status, 421, "{method} {path}: {to:?}");
+        let from = client.with("origin: http://evil.example").request(method, path, None).await;
+        assert_eq!(from.status, 403, "{method} {path}: {from:?}");
+        assert_ne!(client.request(method, path, None).await.status, 421, "{method} {path}");
+    }
+    let refused = client.with("host: evil.example").get("/nothing").await;
+    assert_eq!(refused.code(), code(421, "misdirected"));
+    assert!(refused.headers.contains("x-content-type-options: nosniff"), "{refused:?}");
+    let person = client.with("host: evil.example").with("accept: text/html").get("/").await;
+    assert!(
+        person.body.contains("this server answers for localhost only") && person.body.contains("<html"),
+        "{person:?}"
+    );
+    running.stopped().await;
+}
+
+#[tokio::test]
 async fn without_tokens_nothing_but_loopback_is_listened_on() {
     let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
     let server = Server::builder(Conversations::in_memory(agent())).build().unwrap();

@@ -53,8 +53,8 @@ use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
 use turnbuckle::store::{
     Act, ActKind, AuditLimits, AuditWrite, AuditedCall, Batch, CacheBreak, Calibration, Claim, ConversationSummary,
-    Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, PurgeLimits,
-    Purged, Scratch, SentRequest, StandingApproval, Store, StoreError, StoreFuture, Summary, Tombstone,
+    Cut, Deletion, Hold, InboxFilter, InboxItem, Job, JobDisposition, JobLease, JobSelector, KeyedMessage, ListPart,
+    PurgeLimits, Purged, Scratch, SentRequest, StandingApproval, Store, StoreError, StoreFuture, Summary, Tombstone,
 };
 use turnbuckle::{Actor, CallId, ConversationId, Timestamp, TurnId};
 
@@ -225,9 +225,13 @@ impl SqliteStore {
     /// All conversations that can be read, the newest first, and apart from them those that cannot. [`Store::list`] fails as a
     /// whole if there is one that cannot.
     pub async fn list_with_errors(&self) -> Result<Listing, StoreError> {
+        self.listing(list::Part::All).await
+    }
+
+    async fn listing(&self, part: list::Part) -> Result<Listing, StoreError> {
         const LISTING: &str = "listing conversations";
         let me = self.inner.process.clone();
-        let list = move |db: &_| list::list(db, me.as_deref());
+        let list = move |db: &_| list::list(db, me.as_deref(), &part);
         let (conversations, faults) = self.inner.readers.read(LISTING, list).await?;
         let unreadable = |(id, fault)| UnreadableConversation { id, error: self.inner.shared.name(fault, LISTING) };
         Ok(Listing { conversations, unreadable: faults.into_iter().map(unreadable).collect() })
@@ -419,16 +423,11 @@ impl Store for SqliteStore {
     }
 
     fn list<'a>(&'a self) -> StoreFuture<'a, Vec<ConversationSummary>> {
-        StoreFuture::later(async move {
-            let Listing { conversations, unreadable } = self.list_with_errors().await?;
-            match unreadable.into_iter().next() {
-                None => Ok(conversations),
-                Some(UnreadableConversation { id, error }) => {
-                    let which = id.map_or_else(|| "whose id cannot be read".to_owned(), |id| id.to_string());
-                    Err(StoreError::failed(format!("listing conversation {which}"), error))
-                }
-            }
-        })
+        StoreFuture::later(async move { self.listing(list::Part::All).await?.all_or_error() })
+    }
+
+    fn list_part<'a>(&'a self, part: ListPart<'a>) -> StoreFuture<'a, Vec<ConversationSummary>> {
+        StoreFuture::later(async move { self.listing(part.into()).await?.all_or_error() })
     }
 
     fn standing<'a>(&'a self) -> StoreFuture<'a, Vec<StandingApproval>> {

@@ -4,7 +4,9 @@ use serde_json::{Map, Value};
 
 use super::dialect::Dialect;
 use super::event::ClaudeEvent;
+use super::stderr::{looks_like_a_failed_interpreter, telling_line};
 use crate::command::process::{Kept, Ran};
+use crate::worker::last_lines;
 
 /// How the run of a handler came out; records have it under these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +86,8 @@ pub(super) struct Reading {
     pub(super) outcome: Outcome,
     pub(super) answer: Answer,
     pub(super) failure: Option<String>,
+    /// The end of what a program wrote to stderr, for people.
+    pub(super) stderr: String,
 }
 
 /// The answer is not of the shape that it must have.
@@ -113,6 +117,7 @@ impl Unread {
                 outcome: Outcome::Blocked,
                 answer: Answer { block: Some(Some(format!("{why}, so it counts as a block"))), ..Answer::default() },
                 failure: None,
+                stderr: String::new(),
             },
             Self::TooLong(why) | Self::NoJson(why) | Self::Misshapen(why) => Reading::failed(Outcome::InvalidJson, why),
         }
@@ -126,6 +131,10 @@ pub(super) fn read_too_long(event: ClaudeEvent, why: String) -> Reading {
 
 /// Reads what a program left.
 pub(super) fn read(event: ClaudeEvent, dialect: &Dialect, ran: &Ran) -> Reading {
+    Reading { stderr: last_lines(&ran.stderr.bytes), ..judged(event, dialect, ran) }
+}
+
+fn judged(event: ClaudeEvent, dialect: &Dialect, ran: &Ran) -> Reading {
     let stdout = String::from_utf8_lossy(&ran.stdout.bytes);
     let (code, stderr) = (ran.status.code(), text_of(&ran.stderr));
     let object = match dialect.json_on_every_exit || code == Some(0) {
@@ -142,7 +151,7 @@ pub(super) fn read(event: ClaudeEvent, dialect: &Dialect, ran: &Ran) -> Reading 
         answer.block = Some(answer.block.flatten().or(answer.permission.take().and_then(denial)).or(reason));
         answer.warnings.extend(answer.misaddressed.take());
         let outcome = if suspect { Outcome::BlockedSuspect } else { Outcome::Blocked };
-        return Reading { outcome, answer, failure: None };
+        return Reading { outcome, answer, failure: None, stderr: String::new() };
     }
     let failed = Reading::failed;
     match (code, parsed) {
@@ -155,8 +164,7 @@ pub(super) fn read(event: ClaudeEvent, dialect: &Dialect, ran: &Ran) -> Reading 
         (Some(_), Err(why)) => why.reading(event),
         (Some(0), Ok(None)) => Reading::of_text(event, &stdout, ran.stdout.beyond),
         (Some(code), Ok(None)) => {
-            let first = stderr.lines().next().unwrap_or_default();
-            failed(Outcome::NonblockingError, format!("exit code {code}: {first}"))
+            failed(Outcome::NonblockingError, format!("exit code {code}: {}", telling_line(&stderr)))
         }
     }
 }
@@ -183,7 +191,7 @@ pub(super) fn read_posted(event: ClaudeEvent, dialect: &Dialect, status: u16, bo
     }
     let text = String::from_utf8_lossy(body);
     if text.trim().is_empty() {
-        return Reading { outcome: Outcome::Ok, answer: Answer::default(), failure: None };
+        return Reading::of(Answer::default());
     }
     match object(&text, 0, dialect).and_then(|object| Ok(object.map(|object| answer(event, &object)).transpose()?)) {
         Ok(Some(answer)) => Reading::of(answer),
@@ -196,7 +204,8 @@ impl Reading {
     /// An answer that was read.
     pub(super) fn of(mut answer: Answer) -> Self {
         let denied = answer.permission.as_ref().is_some_and(|(permission, _)| *permission == Permission::Deny);
-        let blocked = answer.block.is_some() || denied;
+        // A handler that ends the turn has stopped what the event is about as well.
+        let blocked = answer.block.is_some() || denied || answer.stop.is_some();
         let mut failure = answer.misaddressed.take();
         if blocked {
             answer.warnings.extend(failure.take());
@@ -206,7 +215,7 @@ impl Reading {
             (false, Some(_)) => Outcome::InvalidJson,
             (false, None) => Outcome::Ok,
         };
-        Self { outcome, answer, failure }
+        Self { outcome, answer, failure, stderr: String::new() }
     }
 
     /// Plain text. If an answer with a decision stands in it, the handler meant that, and the protocol does not read it: that is a
@@ -223,7 +232,7 @@ impl Reading {
     }
 
     pub(super) fn failed(outcome: Outcome, why: String) -> Self {
-        Self { outcome, answer: Answer::default(), failure: Some(why) }
+        Self { outcome, answer: Answer::default(), failure: Some(why), stderr: String::new() }
     }
 }
 
@@ -425,14 +434,6 @@ fn map(object: &Map<String, Value>, key: &str) -> Result<Option<Map<String, Valu
         Some(Value::Object(fields)) => Ok(Some(fields.clone())),
         Some(_) => Err(format!("`{key}` is not an object")),
     }
-}
-
-/// Interpreters exit 2 for a script that is not there, and shells for a syntax error.
-fn looks_like_a_failed_interpreter(stderr: &str) -> bool {
-    const SIGNS: &[&str] =
-        &["can't open file", "No such file or directory", "Syntax error", "syntax error", "cannot open", "not found"];
-    let last = stderr.lines().last().unwrap_or_default();
-    stderr.lines().count() <= 3 && SIGNS.iter().any(|sign| last.contains(sign))
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ pub(super) fn input_of(tool: &str, arguments: &Value, project: &Path) -> Value {
         let value = match (theirs, value) {
             ("file_path", Value::String(path)) => json!(project.join(path)),
             ("path", Value::String(path)) => json!(project.join(path)),
-            ("timeout", Value::Number(seconds)) => json!(seconds.as_f64().map(|seconds| (seconds * 1000.0).round())),
+            ("timeout", Value::Number(seconds)) => json!(seconds.as_f64().map(milliseconds)),
             ("edits", Value::Array(edits)) => edits.iter().map(edit).collect(),
             _ => value.clone(),
         };
@@ -119,6 +119,12 @@ pub(super) fn input_of(tool: &str, arguments: &Value, project: &Path) -> Value {
         fields.entry("pattern").or_insert_with(|| json!(ALL_FILES));
     }
     Value::Object(fields)
+}
+
+/// A whole number, as scripts expect it: `[ 3000.0 -gt 1000 ]` is an error of the shell. What no number of seconds can be becomes the
+/// nearest that can.
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0).round() as u64
 }
 
 fn renamed(value: &Value, names: &[(&str, &str)]) -> Value {
@@ -279,7 +285,8 @@ mod tests {
     fn arguments_go_out_and_come_back() {
         let project = Path::new("/p");
         for (tool, ours, theirs) in [
-            ("shell", json!({"command": "ls", "timeout": 3}), json!({"command": "ls", "timeout": 3000.0})),
+            ("shell", json!({"command": "ls", "timeout": 3}), json!({"command": "ls", "timeout": 3000})),
+            ("shell", json!({"command": "ls"}), json!({"command": "ls"})),
             ("read_file", json!({"path": "a/b", "offset": 2}), json!({"file_path": "/p/a/b", "offset": 2})),
             ("write_file", json!({"path": "a", "content": "x"}), json!({"file_path": "/p/a", "content": "x"})),
             (
@@ -300,6 +307,8 @@ mod tests {
             assert_eq!(input_of(tool, &ours, project), theirs);
             assert_eq!(arguments_of(tool, theirs.as_object().unwrap().clone(), project), ours);
         }
+        let input = input_of("shell", &json!({"command": "ls", "timeout": 1.5}), project);
+        assert_eq!(input.to_string(), r#"{"command":"ls","timeout":1500}"#, "scripts compare it as a whole number");
         assert_eq!(name_of("edit_file", &json!({"edits": []})), "MultiEdit");
         for tool in [name_of("edit_file", &json!({"edits": []})), name_of("apply_patch", &json!({}))] {
             assert!(names_for_matchers(tool).contains(&"Edit"), "a gate for Edit must hold for {tool}");

@@ -173,6 +173,11 @@ impl ClaudeEvent {
             || matches!(self, Self::UserPromptSubmit | Self::PostToolBatch | Self::Stop | Self::SubagentStop)
     }
 
+    /// Whether handlers read how much trouble the model takes.
+    pub(super) fn has_effort(self) -> bool {
+        self.is_about_a_tool() || matches!(self, Self::Stop | Self::SubagentStop)
+    }
+
     /// Whether it is fired where there is no turn whose context could be written down.
     pub(super) fn is_outside_turns(self) -> bool {
         matches!(

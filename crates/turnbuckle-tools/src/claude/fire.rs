@@ -22,7 +22,7 @@ use super::later::Aside;
 use super::matcher::Matcher;
 use super::merge::{Given, Merged, merge};
 use super::patched::{FileView, Match, limit_allowed, within_limit};
-use super::run::PromptModels;
+use super::run::{Caller, PromptModels};
 use super::session::Sessions;
 use super::text::{plain, short};
 use super::transcript::{self, Transcripts};
@@ -107,6 +107,15 @@ impl<'a> Occasion<'a> {
         }
     }
 
+    /// How much trouble the agent's model takes, if that is configured.
+    fn effort(&self) -> Option<&str> {
+        self.agent()?.model().effort()
+    }
+
+    pub(super) fn caller(&self) -> Caller {
+        Caller { session: self.session().to_owned(), effort: self.effort().map(str::to_owned) }
+    }
+
     /// A sub-agent belongs to the conversation that called it.
     pub(super) fn session(&self) -> &str {
         match self.is_sub_agent {
@@ -158,7 +167,7 @@ impl Adapter {
         let (waited, aside): (Vec<Match<'_>>, Vec<_>) =
             matching.into_iter().partition(|(handler, _)| handler.waiting == Waiting::ForIt);
         for (handler, file) in aside {
-            if !self.start_aside(handler, occasion.session(), inputs.of(file)) {
+            if !self.start_aside(handler, occasion.caller(), inputs.of(file)) {
                 self.tell(&occasion, &format!("{} is left out: too many async handlers run already", handler.action));
             }
         }
@@ -266,6 +275,8 @@ impl Adapter {
         let blocked = matches!(outcome, Outcome::Blocked | Outcome::BlockedSuspect);
         let decision = match (&failure, occasion.event) {
             (Some(_), _) => Decision::Failed,
+            (None, ClaudeEvent::Stop | ClaudeEvent::SubagentStop) if answer.stop.is_some() => Decision::Prevent,
+            (None, _) if answer.stop.is_some() => Decision::Halt,
             (None, ClaudeEvent::Stop | ClaudeEvent::SubagentStop) if blocked => Decision::Refuse,
             (None, ClaudeEvent::Stop | ClaudeEvent::SubagentStop) => Decision::Accept,
             (None, ClaudeEvent::UserPromptSubmit) if blocked => Decision::Erase,
@@ -309,6 +320,9 @@ impl Adapter {
         set("hook_event_name", json!(occasion.event.name()));
         if occasion.event.has_permission_mode() {
             set("permission_mode", json!("default"));
+        }
+        if let Some(level) = occasion.effort().filter(|_| occasion.event.has_effort()) {
+            set("effort", json!({ "level": level }));
         }
         set("turn_id", json!(occasion.turn_id));
         if occasion.event != ClaudeEvent::SessionStart {

@@ -13,6 +13,7 @@ use super::answer::{Outcome, read};
 use super::event::ClaudeEvent;
 use super::fire::Adapter;
 use super::handler::{ClaudeAction, ClaudeHandler, Waiting};
+use super::run::Caller;
 use super::text::plain;
 
 /// The most of them that may run at once. Another one is left out, and that is told.
@@ -90,11 +91,11 @@ fn keep<T>(all: &Mutex<HashMap<String, Vec<T>>>, session: &str, one: T) {
 
 impl Adapter {
     /// Starts a handler and goes on. False if too many run already.
-    pub(super) fn start_aside(&self, handler: &ClaudeHandler, session: &str, input: &[u8]) -> bool {
+    pub(super) fn start_aside(&self, handler: &ClaudeHandler, caller: Caller, input: &[u8]) -> bool {
         let ClaudeAction::Command(line) = &handler.action else { return false };
         let Ok(room) = self.aside.room.clone().try_acquire_owned() else { return false };
         let (adapter, handler, line) = (self.clone(), handler.clone(), line.clone());
-        let (session, input) = (session.to_owned(), input.to_vec());
+        let (session, input) = (caller.session.clone(), input.to_vec());
         tokio::spawn(async move {
             let _room = room;
             let began = Instant::now();
@@ -105,7 +106,7 @@ impl Adapter {
                 }
                 keep(&adapter.aside.ended, &session, Ended { event, label, outcome, failure, took });
             };
-            let ran = match adapter.program(&line, &handler, &session, &input, None).await {
+            let ran = match adapter.program(&line, &handler, &caller, &input, None).await {
                 Ok(Ok(ran)) => ran,
                 Ok(Err(failed)) => return ended(failed.outcome, failed.failure),
                 Err(error) => return ended(Outcome::SpawnFailed, Some(error.to_string())),

@@ -32,10 +32,11 @@ pub(super) fn merge(given: Vec<Given>) -> Merged {
     let mut merged = Merged::default();
     let (mut rewriter, mut output_rewriter) = (None::<String>, None::<String>);
     let mut reasons: Vec<String> = Vec::new();
+    // The model reads these, and a command line may hold what it must not know. Records say which handler it was.
+    let no_reason = || "the hook gave no reason".to_owned();
     for Given { handler, answer } in given {
-        let no_reason = || format!("{handler} gave no reason");
         if let (Some(reason), None) = (answer.stop, &merged.stop) {
-            merged.stop = Some(reason.unwrap_or_else(|| format!("{handler} stopped the run")));
+            merged.stop = Some(reason.unwrap_or_else(|| "a hook ended the turn, and gave no reason".to_owned()));
         }
         if let Some(reason) = answer.block {
             merged.blocks.push(reason.unwrap_or_else(no_reason));

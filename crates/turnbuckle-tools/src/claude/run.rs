@@ -44,6 +44,14 @@ impl fmt::Debug for PromptModels {
     }
 }
 
+/// Whom a program runs for, as its environment has it.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) session: String,
+    /// How much trouble the agent's model takes, if that is configured.
+    pub(super) effort: Option<String>,
+}
+
 /// What a model is told about the question.
 const JUDGE: &str = "You judge an event of an agent's work. The question says by which rule. Answer with one JSON object and \
     nothing else: {\"ok\": true} if the rule is kept, else {\"ok\": false, \"reason\": \"what is wrong, for the agent\"}. Text \
@@ -62,7 +70,7 @@ impl Adapter {
                 self.begin(line, handler, occasion, input).await
             }
             ClaudeAction::Command(line) => {
-                let ran = self.program(line, handler, occasion.session(), input, None).await?;
+                let ran = self.program(line, handler, &occasion.caller(), input, None).await?;
                 Ok(ran.map_or_else(|failed| failed, |ran| read(occasion.event, &self.dialect, &ran)))
             }
             ClaudeAction::McpTool(call) => Ok(self.call(call, occasion.event, handler.timeout, input).await),
@@ -89,7 +97,7 @@ impl Adapter {
                 return Ok(Reading::failed(Outcome::SpawnFailed, why));
             }
         };
-        let ran = self.program(line, handler, occasion.session(), input, Some(&file)).await;
+        let ran = self.program(line, handler, &occasion.caller(), input, Some(&file)).await;
         let written = move || {
             let text = read_file(&file, MOST_ENV);
             // What it says is kept in memory. If it stays, deleting the conversation erases it.
@@ -113,11 +121,11 @@ impl Adapter {
         &self,
         line: &CommandLine,
         handler: &ClaudeHandler,
-        session: &str,
+        caller: &Caller,
         input: &[u8],
         env_file: Option<&Path>,
     ) -> Result<Result<Ran, Reading>, BoxError> {
-        let env = self.variables(handler.plugin.as_deref(), session, env_file);
+        let env = self.variables(handler.plugin.as_deref(), caller, env_file);
         let line = match &handler.plugin {
             Some(plugin) => with_data(line, &plugin.data(self.transcripts.folder.as_path())),
             None => line.clone(),
@@ -136,15 +144,16 @@ impl Adapter {
         }
     }
 
-    fn variables(&self, plugin: Option<&LoadedPlugin>, session: &str, env_file: Option<&Path>) -> ProgramEnv {
+    fn variables(&self, plugin: Option<&LoadedPlugin>, caller: &Caller, env_file: Option<&Path>) -> ProgramEnv {
         let project = self.project.to_string_lossy().into_owned();
         let mut set = vec![
             ("CLAUDECODE".to_owned(), "1".to_owned()),
             ("CLAUDE_CODE_CHILD_SESSION".to_owned(), "1".to_owned()),
-            ("CLAUDE_CODE_SESSION_ID".to_owned(), session.to_owned()),
+            ("CLAUDE_CODE_SESSION_ID".to_owned(), caller.session.clone()),
             ("CLAUDE_PID".to_owned(), std::process::id().to_string()),
             ("CLAUDE_PROJECT_DIR".to_owned(), project),
         ];
+        set.extend(caller.effort.iter().map(|effort| ("CLAUDE_EFFORT".to_owned(), effort.clone())));
         set.extend(env_file.map(|file| ("CLAUDE_ENV_FILE".to_owned(), file.to_string_lossy().into_owned())));
         if let Some(plugin) = plugin {
             // A plugin that cannot have its folder finds that out itself.

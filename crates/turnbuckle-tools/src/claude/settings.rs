@@ -1,12 +1,13 @@
 //! `.claude/settings.json` and its companions: which handlers there are, from which file. One bad entry never voids the rest.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::beside::{self, EnabledPlugin};
 use super::event::{ClaudeEvent, NEVER_FIRED};
 use super::handler::{ClaudeAction, ClaudeHandler, NoHandler, Place};
 use super::matcher::Matcher;
@@ -46,6 +47,10 @@ pub struct ClaudeSettings {
     pub notices: Vec<String>,
     /// The file whose `disableAllHooks` switches off all handlers but managed ones, if one does.
     pub disabled_by: Option<PathBuf>,
+    /// Plugins that `enabledPlugins` of a file switches on, and that are none of [`ClaudePlaces::plugins`]: their hooks do not run.
+    pub enabled_plugins: Vec<EnabledPlugin>,
+    /// The names of the plugins that were loaded.
+    pub loaded_plugins: Vec<String>,
     /// What cannot be run here and could be a gate: who uses these settings is told to take it out or to leave it out.
     pub unsupported: Vec<Unsupported>,
     /// The files that were read.
@@ -123,6 +128,16 @@ impl ClaudePlaces {
 }
 
 impl ClaudePlaces {
+    /// The files of agents and skills that have hooks of their own.
+    fn files_with_hooks(&self) -> Vec<PathBuf> {
+        let own = self.home.iter().map(|home| home.join(".claude"));
+        let project = self.reads_project.then(|| self.project.join(".claude"));
+        let folders: HashSet<PathBuf> = own.chain(project).collect();
+        let mut files: Vec<PathBuf> = folders.iter().flat_map(|folder| beside::files_with_hooks(folder)).collect();
+        files.sort();
+        files
+    }
+
     /// The settings files that are there.
     pub fn files(&self) -> Vec<SettingsFile> {
         let layers = self.layers(&mut Vec::new());
@@ -224,9 +239,14 @@ impl ClaudeSettings {
             }
         }
         settings.unsupported.append(&mut unread);
-        let mut switched_off = Vec::new();
+        let loaded = places.plugins.iter().filter_map(|plugin| plugin.load(&places.project).ok());
+        settings.loaded_plugins = loaded.map(|(plugin, _)| plugin.name).collect();
+        let (mut switched_off, mut enabled) = (Vec::new(), BTreeMap::new());
         for (layer, object) in read {
             if layer.is_managed || (disabled_by.is_none() && !managed_only) {
+                if layer.plugin.is_none() {
+                    beside::enable(&mut enabled, &object, &layer.path);
+                }
                 settings.add(&layer, &object, &places.project);
             } else if disabled_by.is_some() {
                 let mut off = Self::default();
@@ -235,6 +255,17 @@ impl ClaudeSettings {
             }
         }
         settings.notices.extend(disabled_by.as_deref().map(|by| told_off(by, &switched_off)));
+        let not_loaded = enabled.into_iter().filter_map(|(name, file)| Some(EnabledPlugin { name, file: file? }));
+        settings.enabled_plugins =
+            not_loaded.filter(|plugin| !settings.loaded_plugins.iter().any(|name| plugin.is(name))).collect();
+        if disabled_by.is_none() && !managed_only {
+            settings.warnings.extend(places.files_with_hooks().iter().map(|file| {
+                format!(
+                    "{}: agents and skills of files are not loaded here, and the hooks in it do not run",
+                    file.display()
+                )
+            }));
+        }
         settings.disabled_by = disabled_by;
         settings.deduplicate();
         limits.apply(&mut settings.handlers);
@@ -251,6 +282,14 @@ impl ClaudeSettings {
         let is_others = |file: &Path| file.canonicalize().is_ok_and(|file| files.contains(&file));
         self.handlers.retain(|handler| !is_others(&handler.file));
         self.unsupported.retain(|one| !one.file.as_deref().is_some_and(is_others));
+        self.enabled_plugins.retain(|plugin| !is_others(&plugin.file));
+    }
+
+    /// What people must know before each run of plugins that are switched on and do not run. Those that another section loads do.
+    pub fn plugins_not_run(&self, loaded_elsewhere: &[String]) -> Vec<String> {
+        let runs = |plugin: &EnabledPlugin| loaded_elsewhere.iter().any(|name| plugin.is(name));
+        let left: Vec<EnabledPlugin> = self.enabled_plugins.iter().filter(|plugin| !runs(plugin)).cloned().collect();
+        beside::told(&left)
     }
 
     fn add(&mut self, layer: &Layer, object: &Map<String, Value>, project: &Path) {

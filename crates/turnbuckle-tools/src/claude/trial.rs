@@ -109,6 +109,9 @@ impl ClaudeHooks {
                     true => "its failure blocks".to_owned(),
                     false => "its failure is ignored: the turn goes on without it".to_owned(),
                 });
+                if reading.stderr.lines().count() > 1 {
+                    said.push(format!("stderr ended with\n{}", reading.stderr));
+                }
             }
             if reading.outcome == Outcome::BlockedSuspect {
                 said.push("it looks as if its program could not be run: is the path right?".to_owned());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,11 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
 
 use super::env::ProgramEnv;
 use super::{CommandError, CommandLine};
@@ -57,6 +59,16 @@ pub(crate) struct Started {
 
 /// Starts a program that ends with this process, after the check whether it may run. All three pipes are ours.
 pub(crate) async fn start(line: &CommandLine, cwd: &Path, env: &ProgramEnv) -> Result<Started, CommandError> {
+    start_reading(line, cwd, env, Stdio::piped()).await
+}
+
+/// Like [`start`], with this stdin.
+async fn start_reading(
+    line: &CommandLine,
+    cwd: &Path,
+    env: &ProgramEnv,
+    stdin: Stdio,
+) -> Result<Started, CommandError> {
     let not_allowed = |source| CommandError::NotAllowed { command: line.to_string(), source };
     let mut command = line.command(cwd)?;
     let keeps_away = env.is_without_terminal() && has_terminal();
@@ -67,7 +79,7 @@ pub(crate) async fn start(line: &CommandLine, cwd: &Path, env: &ProgramEnv) -> R
         }
     }
     command.current_dir(cwd).kill_on_drop(true);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     env.apply(&mut command);
     let unwatched = |source| CommandError::Unwatched { command: line.to_string(), source };
     let ticket = watcher::begin().await.map_err(unwatched)?;
@@ -127,15 +139,16 @@ pub(crate) async fn run_within(
     input: &[u8],
     limit: Option<Duration>,
 ) -> Result<Ran, CommandError> {
-    let mut started = start(line, cwd, env).await?;
+    let unfed = |source| CommandError::Start { command: line.to_string(), source };
+    let (stdin, rest) = fed(input).map_err(unfed)?;
+    let mut started = start_reading(line, cwd, env, stdin).await?;
     let Started { group, child } = &mut started;
     let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
-    let (stdin, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (out, err) = (child.stdout.take(), child.stderr.take());
     let most = input.len().saturating_mul(REPEATED).saturating_add(MOST_STDOUT).min(MOST_KEPT);
     let status = {
-        let pipes = async {
-            tokio::join!(feed(stdin, input), drain(out, &mut stdout, most), drain(err, &mut stderr, MOST_STDERR))
-        };
+        let pipes =
+            async { tokio::join!(feed(rest), drain(out, &mut stdout, most), drain(err, &mut stderr, MOST_STDERR)) };
         let mut pipes = std::pin::pin!(pipes);
         let over = async {
             tokio::select! {
@@ -164,10 +177,32 @@ pub(crate) async fn run_within(
     Ok(Ran { status, stdout, stderr })
 }
 
+/// What did not find room in the pipe, and where it is written.
+type Rest<'a> = Option<(io::PipeWriter, &'a [u8])>;
+
+/// A pipe to read the input from. What finds room in it, which is nearly always all, is written before the program is started: then
+/// the runtime need not watch the pipe, which wakes a thread beside the program that begins.
+fn fed(input: &[u8]) -> io::Result<(Stdio, Rest<'_>)> {
+    let (reader, mut writer) = io::pipe()?;
+    fcntl_setfl(&writer, OFlags::NONBLOCK)?;
+    let mut rest = input;
+    while !rest.is_empty() {
+        match writer.write(rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((reader.into(), (!rest.is_empty()).then_some((writer, rest))))
+}
+
 /// A program need not read its stdin, and may close it in the middle: no failure.
-async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
-    if let Some(mut stdin) = stdin {
-        let _ = stdin.write_all(input).await;
+async fn feed(rest: Rest<'_>) {
+    if let Some((writer, rest)) = rest
+        && let Ok(mut pipe) = pipe::Sender::from_owned_fd(writer.into())
+    {
+        let _ = pipe.write_all(rest).await;
     }
 }
 

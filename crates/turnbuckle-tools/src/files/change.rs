@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use cap_std::fs::Dir;
 use rustix::fs::{RenameFlags, renameat_with};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::blocking::CancelFlag;
 use super::diff::{short_diff, whole_diff};
@@ -24,6 +25,7 @@ pub(super) struct Plan {
 }
 
 /// What becomes of one file.
+#[derive(Deserialize, Serialize)]
 pub(super) struct Change {
     pub(super) path: PathBuf,
     /// What the file holds now.
@@ -35,6 +37,8 @@ pub(super) struct Change {
 }
 
 /// What a file holds before a change.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Before {
     Missing,
     Text(String),

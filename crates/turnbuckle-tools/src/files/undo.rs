@@ -1,33 +1,41 @@
-//! What the file tools changed in the last turns of this process, so that it can be put back.
+//! What the file tools changed in the last turns, so that it can be put back: those of this process and, where files are kept
+//! for it, those before.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use turnbuckle::TurnId;
+use turnbuckle::{ConversationId, TurnId};
 
 use super::blocking::CancelFlag;
 use super::change::{Before, Change, Plan};
 use super::folder::Folder;
 use super::refusal::{Refusal, shown};
+use super::undo_files::UndoFiles;
 
 /// How many turns are remembered, and how much text of them together. Older ones go first.
-const MOST_TURNS: usize = 32;
-const MOST_BYTES: usize = 32 * 1024 * 1024;
+pub(super) const MOST_TURNS: usize = 32;
+pub(super) const MOST_BYTES: usize = 32 * 1024 * 1024;
+
+/// The target of what is logged here.
+const LOG: &str = "turnbuckle::tools";
 
 /// Changes by turn, the last turn last.
 #[derive(Default)]
 pub(super) struct UndoLog {
     turns: VecDeque<Noted>,
     bytes: usize,
+    /// Where it is kept beyond this process.
+    files: Option<UndoFiles>,
 }
 
 /// What a turn changed.
-struct Noted {
-    turn: TurnId,
-    changes: Vec<Change>,
+pub(super) struct Noted {
+    pub(super) turn: TurnId,
+    pub(super) changes: Vec<Change>,
     /// The folders that it made.
-    folders: Vec<PathBuf>,
+    pub(super) folders: Vec<PathBuf>,
 }
 
 impl Noted {
@@ -37,8 +45,24 @@ impl Noted {
 }
 
 impl UndoLog {
+    /// Keeps from now on what is changed in these files as well.
+    pub(super) fn keep_in(&mut self, files: UndoFiles) {
+        self.files = Some(files);
+    }
+
     /// Remembers changes that were made, and the folders that were made for them.
-    pub(super) fn note(&mut self, turn: &TurnId, changes: Vec<Change>, folders: Vec<PathBuf>) {
+    pub(super) fn note(
+        &mut self,
+        (conversation, turn): (&ConversationId, &TurnId),
+        changes: Vec<Change>,
+        folders: Vec<PathBuf>,
+    ) {
+        if let Some(files) = &self.files
+            && let Err(error) = files.add((conversation, turn), &changes, &folders)
+        {
+            // The change is made, and this process can still undo it.
+            tracing::warn!(target: LOG, %error, %turn, "what a turn changed is not kept for later processes");
+        }
         self.bytes += changes.iter().map(size).sum::<usize>();
         match self.turns.back_mut().filter(|last| last.turn == *turn) {
             Some(noted) => {
@@ -53,11 +77,14 @@ impl UndoLog {
         }
     }
 
-    fn take(&mut self, turn: &TurnId) -> Option<Noted> {
-        let place = self.turns.iter().position(|noted| noted.turn == *turn)?;
-        let noted = self.turns.remove(place)?;
-        self.bytes -= noted.size();
-        Some(noted)
+    /// What is known of a turn. An earlier process may have begun it: then the files know more than this one.
+    fn take(&mut self, turn: &TurnId) -> io::Result<Option<Noted>> {
+        let kept = self.files.as_ref().map_or(Ok(None), |files| files.take(turn))?;
+        let place = self.turns.iter().position(|noted| noted.turn == *turn);
+        let noted = place.and_then(|place| self.turns.remove(place));
+        self.bytes -= noted.as_ref().map_or(0, Noted::size);
+        let is_longer = |kept: &Noted| noted.as_ref().is_none_or(|noted| kept.changes.len() > noted.changes.len());
+        Ok(if kept.as_ref().is_some_and(is_longer) { kept } else { noted })
     }
 }
 
@@ -91,8 +118,8 @@ impl fmt::Display for Undone {
 
 /// Puts back what a turn changed, the last change first, as far as the files still are as the turn left them. `None` if nothing is
 /// known of the turn. The changes are forgotten, whatever became of them.
-pub(super) fn undo(folder: &Folder, turn: &TurnId) -> Option<Undone> {
-    let Noted { changes, folders, .. } = folder.undo_log().take(turn)?;
+pub(super) fn undo(folder: &Folder, turn: &TurnId) -> io::Result<Option<Undone>> {
+    let Some(Noted { changes, folders, .. }) = folder.undo_log().take(turn)? else { return Ok(None) };
     let _changing = folder.changing();
     let mut undone = Undone::default();
     for change in changes.into_iter().rev() {
@@ -114,7 +141,7 @@ pub(super) fn undo(folder: &Folder, turn: &TurnId) -> Option<Undone> {
         // One that holds something is somebody's now, and one that is gone needs nothing.
         let _ = remove_folder(folder, made);
     }
-    Some(undone)
+    Ok(Some(undone))
 }
 
 /// Removes a folder if it is empty.

@@ -1,6 +1,7 @@
-//! A launcher that was started and becomes the command when it is told to. One is kept waiting for the next call: to start it and to
-//! confine it takes several times as long as a short command.
+//! A launcher that was started and becomes the command when it is told to. One is kept waiting for the next call, as a shell: to start it, to
+//! confine it and to start the shell takes several times as long as a short command.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -15,7 +16,7 @@ use tokio::runtime::{self, Handle};
 
 use super::run::ShellError;
 use super::sandbox::{Confinement, GuardedLook, PrivateTmp, Reach, Seen};
-use super::{Place, ShellOptions, launcher};
+use super::{Place, ShellOptions, launcher, script};
 use crate::command::process::Group;
 use crate::watcher;
 
@@ -28,6 +29,8 @@ pub(super) struct Launched {
     pub(super) output: Receiver,
     left: Left,
     token: Option<String>,
+    /// What a shell that waits was given, except for what is its own: the temporary folder and the token.
+    environment: Vec<(OsString, OsString)>,
     orders: Option<Confinement>,
     /// What the orders named when it started.
     seen: Seen,
@@ -43,17 +46,39 @@ struct Left {
 }
 
 impl Launched {
-    /// Starts a launcher, which begins to confine itself.
+    /// Starts a launcher, which confines itself and then executes the line.
+    async fn for_line(options: &ShellOptions, place: Place, line: &str) -> Result<Self, ShellError> {
+        Self::launcher(options, place, line, launcher::BEGIN).await
+    }
+
+    /// Starts a launcher, which confines itself and then becomes a shell that waits for its line.
     async fn waiting(options: &ShellOptions, place: Place) -> Result<Self, ShellError> {
+        // Once in a process, and not while a call waits.
+        if !script::is_shell_known() {
+            let looked = tokio::task::spawn_blocking(script::look_at_shell).await;
+            looked.map_err(|error| ShellError::Start(io::Error::other(error)))?;
+        }
+        Self::launcher(options, place, "", launcher::WAIT).await
+    }
+
+    async fn launcher(options: &ShellOptions, place: Place, line: &str, word: u8) -> Result<Self, ShellError> {
         let (channel, stdin) = StdUnixStream::pair().map_err(ShellError::Start)?;
         channel.set_nonblocking(true).map_err(ShellError::Start)?;
         let channel = UnixStream::from_std(channel).map_err(ShellError::Start)?;
-        Self::start(options, place, Some(channel), |orders, _| {
+        let mut launched = Self::start(options, place, Some(channel), |orders, _| {
             let mut command = launcher::command(orders)?;
             command.stdin(OwnedFd::from(stdin)).env_clear();
             Ok(command)
         })
-        .await
+        .await?;
+        let tmp = launched.left.tmp.as_ref().zip(launched.orders.as_ref());
+        let tmp = tmp.map(|(tmp, orders)| ("TMPDIR".into(), orders.sees_tmp_at(tmp.folder()).into()));
+        let token = launched.token.as_ref().map(|token| (watcher::VARIABLE.into(), token.into()));
+        let environment = launched.environment.iter().cloned().chain(tmp).chain(token);
+        let mut message = launcher::message(line, environment).map_err(ShellError::Start)?;
+        message.push(word);
+        launched.write(&message).await.map_err(ShellError::Start)?;
+        Ok(launched)
     }
 
     /// Where this executable cannot be started again, the line is executed at once, in a process group of its own.
@@ -93,33 +118,33 @@ impl Launched {
         let group = Group::of(&child, ticket)?;
         let output = Receiver::from_owned_fd(reader.into()).map_err(ShellError::Start)?;
         let runtime = Handle::current().id();
-        Ok(Self { group, child, output, left: Left { channel, tmp }, token, orders, seen, runtime })
+        let (environment, left) = (options.environment().collect(), Left { channel, tmp });
+        Ok(Self { group, child, output, left, token, environment, orders, seen, runtime })
     }
 
-    /// Whether it lives and is confined as a launcher would be that started now.
+    /// Whether it lives, and is confined and has the environment that a launcher would have that started now.
     fn is_as_new(&mut self, options: &ShellOptions, reach: Option<&(Reach<'_>, GuardedLook)>) -> bool {
         let tmp = self.left.tmp.as_ref();
         let orders = reach.zip(tmp).map(|((reach, look), tmp)| reach.confinement(tmp, look));
         matches!(self.child.try_wait(), Ok(None))
             && orders == self.orders
+            && options.environment().eq(self.environment.iter().cloned())
             && self.seen.holds(&options.folder, orders.as_ref())
     }
 
-    /// Tells it the line, which it does not run yet.
-    async fn tell(&mut self, line: &str, options: &ShellOptions) -> io::Result<()> {
-        let Some(channel) = &mut self.left.channel else { return Ok(()) };
-        let tmp = self.left.tmp.as_ref().zip(self.orders.as_ref());
-        let tmp = tmp.map(|(tmp, orders)| ("TMPDIR".into(), orders.sees_tmp_at(tmp.folder()).into()));
-        let token = self.token.as_ref().map(|token| (watcher::VARIABLE.into(), token.into()));
-        // The later of two with the same name counts.
-        let message = launcher::message(line, options.environment().chain(tmp).chain(token))?;
-        channel.write_all(&message).await
+    /// Tells a shell that waits the line, which it does not run yet.
+    async fn tell(&mut self, line: &str) -> io::Result<()> {
+        self.write(script::opening(line)?.as_bytes()).await
     }
 
     /// Makes it run the line that it was told.
     async fn begin(&mut self) -> io::Result<()> {
+        self.write(script::BEGIN.as_bytes()).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(channel) = &mut self.left.channel else { return Ok(()) };
-        channel.write_all(&[launcher::BEGIN]).await
+        channel.write_all(bytes).await
     }
 
     /// To be called when the command has ended, or was killed.
@@ -132,7 +157,7 @@ impl Launched {
     }
 }
 
-/// A launcher that knows its line and waits for the word to begin. Dropping it kills it.
+/// A shell that knows its line and waits for the word to begin. Dropping it kills it.
 pub(super) struct Told(Box<Launched>);
 
 /// The launcher that waits for the next call.
@@ -169,7 +194,7 @@ impl Spare {
     /// before, it ends.
     pub(super) async fn tell(&self, options: &ShellOptions, place: Place, line: &str) -> Option<Told> {
         let mut waiting = self.take(options, place)?;
-        match waiting.tell(line, options).await {
+        match waiting.tell(line).await {
             Ok(()) => Some(Told(waiting)),
             // It has ended, or the line is none; the one that is started now finds out again.
             Err(error) => {
@@ -192,20 +217,11 @@ impl Spare {
             return Launched::without_launcher(options, place, line).await;
         }
         let told = told.and_then(|Told(mut waiting)| waiting.is_as_new(options, reach).then_some(waiting));
-        let mut launched = match told {
-            Some(waiting) => {
-                // As before each start: programs of a process that died must not run beside this one.
-                watcher::wait_for_the_dead().await?;
-                *waiting
-            }
-            None => {
-                let mut launched = Launched::waiting(options, place).await?;
-                launched.tell(line, options).await.map_err(ShellError::Start)?;
-                launched
-            }
-        };
-        launched.begin().await.map_err(ShellError::Start)?;
-        Ok(launched)
+        let Some(mut waiting) = told else { return Launched::for_line(options, place, line).await };
+        // As before each start: programs of a process that died must not run beside this one.
+        watcher::wait_for_the_dead().await?;
+        waiting.begin().await.map_err(ShellError::Start)?;
+        Ok(*waiting)
     }
 
     /// The one that waits, if it is for such commands.

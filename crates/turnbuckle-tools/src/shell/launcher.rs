@@ -2,7 +2,7 @@
 //!
 //! A program may begin a session only if it leads no process group, and nothing can run between fork and exec without unsafe
 //! code. So the executable is started again under another name, begins the session, and executes the shell in its place. It reads
-//! the command from its stdin, a socket, when it is ready: so it can be started before there is a command.
+//! the command from its stdin, a socket, when it is ready. Before there is a command it becomes a shell that reads the command from there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -18,6 +18,7 @@ use rustix::process::{getppid, setsid};
 use tokio::process;
 
 use super::sandbox::{Confinement, confine, enter_bubblewrap, probe_namespaces};
+use super::script::SHELL;
 use crate::watcher;
 
 /// What the launching process is called, until it has become the command.
@@ -41,7 +42,10 @@ const MOST_READ: u32 = 16 << 20;
 /// What follows a [`message`] when the command may begin.
 pub(super) const BEGIN: u8 = 1;
 
-/// The command that starts a launcher. It confines itself by these orders, and then waits for a [`message`] and the word to begin on its stdin.
+/// What follows a [`message`] without a line: the launcher becomes a shell that reads a script from the same socket.
+pub(super) const WAIT: u8 = 2;
+
+/// The command that starts a launcher. It confines itself by these orders, and then waits for a [`message`] and one of the words on its stdin.
 pub(super) fn command(orders: Option<&Confinement>) -> io::Result<process::Command> {
     let mut command = process::Command::new(watcher::executable()?);
     command.arg0(NAME).arg(std::process::id().to_string());
@@ -52,7 +56,7 @@ pub(super) fn command(orders: Option<&Confinement>) -> io::Result<process::Comma
 }
 
 /// What a launcher is told: a line for the shell, and its environment. Its length comes first; each part ends with a zero byte.
-pub(super) fn message(line: &str, environment: impl Iterator<Item = (OsString, OsString)>) -> io::Result<Vec<u8>> {
+pub(super) fn message(line: &str, environment: impl IntoIterator<Item = (OsString, OsString)>) -> io::Result<Vec<u8>> {
     if line.contains('\0') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command contains a zero byte"));
     }
@@ -166,39 +170,45 @@ fn keep_namespace() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the command and for the word to begin, and executes it. If the parent ends or has none, or lets go of this process before it gave the word,
-/// this returns.
+/// Waits for the command and for the word to begin, and executes it, or for the word to become a shell that waits. If the parent ends or has none, or lets go
+/// of this process before it gave a word, this returns.
 fn become_command() -> io::Result<()> {
-    let Some(length) = read_or_end::<4>()? else { return Ok(()) };
+    // Without the buffer of the standard library, which would read on: what follows may be for the shell.
+    let mut told = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let Some(length) = read_or_end::<4>(&mut told)? else { return Ok(()) };
     let length = u32::from_le_bytes(length);
     if length > MOST_READ {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut message = Vec::new();
-    io::stdin().lock().take(length.into()).read_to_end(&mut message)?;
+    (&mut told).take(length.into()).read_to_end(&mut message)?;
     let mut parts = message.split(|byte| *byte == 0);
     let line = OsString::from_vec(parts.next().unwrap_or_default().to_vec());
     let variables = parts.filter_map(|part| {
         let at = part.iter().position(|byte| *byte == b'=')?;
         Some((OsStr::from_bytes(&part[..at]), OsStr::from_bytes(&part[at + 1..])))
     });
-    let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(line).env_clear().envs(variables);
+    let mut command = Command::new(SHELL);
+    command.env_clear().envs(variables);
     let nothing = File::open("/dev/null")?;
-    match read_or_end()? {
-        Some([BEGIN]) => {}
+    match read_or_end(&mut told)? {
+        Some([BEGIN]) => {
+            command.arg("-c").arg(line);
+            // Otherwise the command could write to the socket.
+            rustix::stdio::dup2_stdin(nothing)?;
+        }
+        // The script begins with the same for the commands in it.
+        Some([WAIT]) => {}
         Some(_) => return Err(io::ErrorKind::InvalidData.into()),
         None => return Ok(()),
     }
-    // Otherwise the command could write to the socket.
-    rustix::stdio::dup2_stdin(nothing)?;
     Err(command.exec())
 }
 
-/// The next bytes of stdin, or nothing if it ends before them.
-fn read_or_end<const N: usize>() -> io::Result<Option<[u8; N]>> {
+/// The next bytes, or nothing if there are fewer.
+fn read_or_end<const N: usize>(told: &mut File) -> io::Result<Option<[u8; N]>> {
     let mut bytes = [0; N];
-    match io::stdin().lock().read_exact(&mut bytes) {
+    match told.read_exact(&mut bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         read => read.map(|()| Some(bytes)),
     }

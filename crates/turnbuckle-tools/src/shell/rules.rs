@@ -39,7 +39,7 @@ use super::sandbox::guarded_by;
 use crate::files::files_of_patch;
 
 pub(crate) use choices::allow;
-pub use choices::{choices, remark};
+pub use choices::{choices, in_words, remark};
 use line::STAR;
 pub use line::{Unparsed, simple_commands};
 

@@ -55,7 +55,7 @@ pub(super) async fn run(
 ) -> Result<Output, ShellError> {
     let with_lines = session_env::with_lines(turn.conversation().as_str(), line);
     let line = with_lines.as_deref().unwrap_or(line);
-    // First: while the launcher that waits reads it, this process looks at all that it must know before the command may begin.
+    // First: while the shell that waits reads it, this process looks at all that it must know before the command may begin.
     let told = spare.tell(options, place, line).await;
     let reach = (place == Place::Sandbox).then(|| options.reach());
     if let (Some(reach), SandboxMode::Require) = (&reach, options.sandbox) {

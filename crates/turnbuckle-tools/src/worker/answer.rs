@@ -125,6 +125,19 @@ pub(super) enum BackgroundAnswer {
     },
 }
 
+/// At `before_compaction`.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "decision", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum CompactionAnswer {
+    Continue {
+        #[serde(default)]
+        keep: Vec<String>,
+    },
+    Skip {
+        reason: String,
+    },
+}
+
 /// Where there is nothing to decide.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case", deny_unknown_fields)]
@@ -201,6 +214,7 @@ pub(super) fn complaint(point: Point, answer: Value) -> Option<String> {
         Point::OnStop => read::<StopAnswer>(answer),
         Point::AfterAgent => read::<SettledAnswer>(answer),
         Point::Background => read::<BackgroundAnswer>(answer),
+        Point::BeforeCompaction => read::<CompactionAnswer>(answer),
         _ => read::<NoAnswer>(answer),
     }
 }

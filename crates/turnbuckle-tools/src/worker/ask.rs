@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use turnbuckle::hook::Point;
@@ -45,9 +46,9 @@ impl Hooks {
     }
 
     /// Begins a call that may call back. Only a worker can.
-    pub(super) async fn begin(&self, hook: &Served, params: Value) -> Result<Call, WorkerError> {
+    pub(super) async fn begin(&self, hook: &Served, params: impl Serialize + Send) -> Result<Call, WorkerError> {
         match &self.peer {
-            Peer::Worker(connection) => connection.begin(self.point.name(), with_hook(hook, params)).await,
+            Peer::Worker(connection) => connection.begin(self.point.name(), Params { hook: &hook.name, params }).await,
             Peer::Service(_) => Err(self.nonsense(hook, "a service cannot call `next`")),
         }
     }
@@ -56,11 +57,11 @@ impl Hooks {
     pub(super) async fn ask<A: DeserializeOwned>(
         &self,
         hook: &Served,
-        params: Value,
+        params: impl Serialize + Send,
         tell: impl Fn(String) + Send,
     ) -> Result<A, WorkerError> {
         if let Peer::Service(service) = &self.peer {
-            return match service.ask(self.point, with_hook(hook, params)).await? {
+            return match service.ask(self.point, Params { hook: &hook.name, params }).await? {
                 Ok(answer) => self.read(hook, answer),
                 Err(error) => Err(failed(hook, error)),
             };
@@ -91,9 +92,10 @@ pub(super) fn failed(hook: &Served, error: RpcError) -> WorkerError {
     WorkerError::Failed { hook: hook.name.clone(), message: error.message }
 }
 
-fn with_hook(hook: &Served, mut params: Value) -> Value {
-    if let Some(params) = params.as_object_mut() {
-        params.insert("hook".to_owned(), Value::from(&*hook.name));
-    }
-    params
+/// What a point has to say, and to which hook.
+#[derive(Serialize)]
+struct Params<'a, P> {
+    hook: &'a str,
+    #[serde(flatten)]
+    params: P,
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::WorkerError;
 use super::link::{Event, Link, Opened};
-use super::message::{Id, RpcError};
+use super::message::{Id, Request, RpcError};
+use super::outgoing::line;
 
 /// What happens to a call.
 #[derive(Debug)]
@@ -30,15 +32,20 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) async fn begin(link: &Arc<Link>, method: &str, params: Value) -> Result<Self, WorkerError> {
+    pub(super) async fn begin(
+        link: &Arc<Link>,
+        method: &str,
+        params: impl Serialize + Send,
+    ) -> Result<Self, WorkerError> {
         let mut call = Self { opened: link.open()?, link: link.clone(), is_sent: false };
-        call.send(&json!({"jsonrpc": "2.0", "id": call.opened.id, "method": method, "params": params})).await?;
+        let line = line(&Request::new(call.opened.id, method, params))?;
+        call.send(line).await?;
         call.is_sent = true;
         Ok(call)
     }
 
-    async fn send(&self, value: &Value) -> Result<(), WorkerError> {
-        match self.link.outgoing.send(value).await {
+    async fn send(&self, line: Vec<u8>) -> Result<(), WorkerError> {
+        match self.link.outgoing.send(line).await {
             true => Ok(()),
             false => {
                 // Then all calls are about to fail, and why is known.
@@ -77,7 +84,7 @@ impl Call {
             Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
             Err(error) => error.answer_to(id),
         };
-        self.send(&answer).await
+        self.send(line(&answer)?).await
     }
 }
 

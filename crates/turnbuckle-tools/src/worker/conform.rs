@@ -12,6 +12,7 @@
 //! | `conform_twice` | `wrap_tool_call` | call `next` twice, and answer with both texts, joined by `, ` |
 //! | `conform_pass_on` | `wrap_model_call` | pass on what `next` answers, and that it failed |
 //! | `conform_print` | `before_tool` | write `conform: printed` to stdout by the language's ordinary means, and then deny with the reason `conform: no` |
+//! | `conform_child` | `before_tool` | run a program that reads its stdin to the end, by the language's ordinary means, and then deny with the reason `conform: no` |
 //! | `conform_uncalled` | `before_tool` | return something that is no decision, such as the function `deny` itself: a failure of this call |
 //! | `conform_hold` | `stream` | hold everything back until the end, and then let it through in upper case |
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -65,7 +66,7 @@ impl Connection {
     }
 
     /// Sends a request. The call is cancelled when what this returns is dropped.
-    pub(super) async fn begin(&self, method: &str, params: Value) -> Result<Call, WorkerError> {
+    pub(super) async fn begin(&self, method: &str, params: impl Serialize + Send) -> Result<Call, WorkerError> {
         Call::begin(&self.link, method, params).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use turnbuckle::BoxError;
-use turnbuckle::hook::{MustBlock, Point};
+use turnbuckle::hook::{Mismatched, Point};
 
 use crate::command::CommandError;
 
@@ -91,6 +91,12 @@ pub enum WorkerError {
         /// The most calls that may be open.
         most: usize,
     },
+    /// What a hook is to be told cannot be written as JSON.
+    #[error("a call of a hook cannot be written as JSON: {why}")]
+    Unwritable {
+        /// What is wrong.
+        why: String,
+    },
     /// The hook itself failed: the worker answered with an error.
     #[error("{hook} in the worker failed: {message}")]
     Failed {
@@ -122,7 +128,7 @@ impl WorkerError {
     /// does not tell which, blocks whatever `on_failure` says: a guard may be missing.
     pub(super) fn boxed(self) -> BoxError {
         match self.must_block() {
-            true => MustBlock(self.into()).into(),
+            true => Mismatched(self.into()).into(),
             false => self.into(),
         }
     }

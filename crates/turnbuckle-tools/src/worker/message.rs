@@ -47,6 +47,21 @@ impl RpcError {
     }
 }
 
+/// A call of a hook.
+#[derive(Serialize)]
+pub(super) struct Request<'a, P> {
+    jsonrpc: &'static str,
+    id: u64,
+    method: &'a str,
+    params: P,
+}
+
+impl<'a, P: Serialize> Request<'a, P> {
+    pub(super) fn new(id: u64, method: &'a str, params: P) -> Self {
+        Self { jsonrpc: "2.0", id, method, params }
+    }
+}
+
 /// One line of a worker.
 #[derive(Debug)]
 pub(super) enum Message {

@@ -5,12 +5,15 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+
+use super::error::WorkerError;
 
 /// Lines that wait to be written; a caller that finds no room waits.
 const QUEUED_LINES: usize = 16;
@@ -42,10 +45,11 @@ pub(super) enum Stuck {
     Full,
 }
 
-fn line(value: &Value) -> Vec<u8> {
-    let mut line = value.to_string().into_bytes();
+/// A message as it is written.
+pub(super) fn line(message: &impl Serialize) -> Result<Vec<u8>, WorkerError> {
+    let mut line = serde_json::to_vec(message).map_err(|error| WorkerError::Unwritable { why: error.to_string() })?;
     line.push(b'\n');
-    line
+    Ok(line)
 }
 
 impl Outgoing {
@@ -80,16 +84,17 @@ impl Outgoing {
     }
 
     /// False if the worker is gone.
-    pub(super) async fn send(&self, value: &Value) -> bool {
+    pub(super) async fn send(&self, line: Vec<u8>) -> bool {
         match self.queue.reserve().await {
-            Ok(room) => self.write(line(value), room),
+            Ok(room) => self.write(line, room),
             Err(_) => false,
         }
     }
 
     /// False if there is no room, or the worker is gone.
     pub(super) fn try_send(&self, value: &Value) -> bool {
-        self.queue.try_reserve().is_ok_and(|room| self.write(line(value), room))
+        let Ok(line) = line(value) else { return false };
+        self.queue.try_reserve().is_ok_and(|room| self.write(line, room))
     }
 
     /// No line is taken any more.

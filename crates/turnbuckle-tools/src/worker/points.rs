@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use turnbuckle::conversation::TurnReport;
 use turnbuckle::feed::FeedEvent;
 use turnbuckle::hook::{
     AfterAgent, AfterAgentContext, AfterModel, AfterTool, AsyncTransformer, BackgroundContext, BeforeAgent,
-    BeforeAgentContext, BeforeModel, BeforeModelContext, BeforeTool, Hook, LoggedContext, ModelNext,
-    OnConversationContext, OnStop, OnStopContext, Point, Points, Settings, ToolNext,
+    BeforeAgentContext, BeforeCompaction, BeforeCompactionContext, BeforeModel, BeforeModelContext, BeforeTool, Hook,
+    LoggedContext, ModelNext, OnConversationContext, OnStop, OnStopContext, Point, Points, Settings, ToolNext,
 };
 use turnbuckle::message::{Content, Message, Reply, Text, ToolCall};
 use turnbuckle::model::{ModelError, Request, Sink};
@@ -19,13 +19,14 @@ use turnbuckle::tool::Output;
 use turnbuckle::{BoxError, Turn};
 
 use super::answer::{
-    AgentAnswer, BackgroundAnswer, InjectAnswer, ModelAnswer, NoAnswer, ReplyAnswer, ResultAnswer, SettledAnswer,
-    StopAnswer, ToolAnswer, result,
+    AgentAnswer, BackgroundAnswer, CompactionAnswer, InjectAnswer, ModelAnswer, NoAnswer, ReplyAnswer, ResultAnswer,
+    SettledAnswer, StopAnswer, ToolAnswer, result,
 };
 use super::ask::Hooks;
 use super::error::WorkerError;
 use super::remote::Remote;
 use super::stream::RemoteTransformer;
+use super::wire::{CallView, OutputView, ToolParams};
 use super::{wire, wraps};
 use crate::command::with_text;
 
@@ -174,16 +175,14 @@ impl Hook for WorkerPoints {
 
     async fn before_tool(&self, turn: &Turn, call: &ToolCall) -> Result<BeforeTool, BoxError> {
         let hooks = self.hooks(Point::BeforeTool).await?;
-        let mut shown = wire::call(call);
-        let mut rewritten: Option<Map<String, Value>> = None;
+        let mut rewritten: Option<Value> = None;
         for hook in hooks.iter(Some(&call.name)) {
-            let params = json!({"turn": wire::turn(turn), "call": shown});
+            let arguments = rewritten.as_ref().unwrap_or(&call.arguments);
+            let call = CallView { id: call.call.as_str(), name: &call.name, arguments };
+            let params = ToolParams { turn: wire::turn(turn), call, result: None };
             match hooks.ask(hook, params, self.tell(turn)).await? {
                 ToolAnswer::Continue {} => {}
-                ToolAnswer::Rewrite { arguments } => {
-                    shown["arguments"] = Value::Object(arguments.clone());
-                    rewritten = Some(arguments);
-                }
+                ToolAnswer::Rewrite { arguments } => rewritten = Some(Value::Object(arguments)),
                 ToolAnswer::Ask { .. } if rewritten.is_some() => {
                     let why = "\"ask\" behind \"rewrite\" of another hook; give one of them a worker of its own";
                     return Err(hooks.nonsense(hook, why).into());
@@ -194,7 +193,7 @@ impl Hook for WorkerPoints {
                 ToolAnswer::Halt { reason } => return Ok(BeforeTool::Halt(reason.into())),
             }
         }
-        Ok(rewritten.map_or(BeforeTool::Continue, |arguments| BeforeTool::Rewrite(Value::Object(arguments))))
+        Ok(rewritten.map_or(BeforeTool::Continue, BeforeTool::Rewrite))
     }
 
     async fn wrap_tool_call<'a>(
@@ -211,7 +210,9 @@ impl Hook for WorkerPoints {
         let mut modified: Option<Output> = None;
         for hook in hooks.iter(Some(&call.name)) {
             let output = modified.as_ref().unwrap_or(output);
-            let params = json!({"turn": wire::turn(turn), "call": wire::call(call), "result": wire::output(output)});
+            let call = CallView { id: call.call.as_str(), name: &call.name, arguments: &call.arguments };
+            let shown = OutputView { ok: output.ok, content: &output.content };
+            let params = ToolParams { turn: wire::turn(turn), call, result: Some(shown) };
             match hooks.ask(hook, params, self.tell(turn)).await? {
                 ResultAnswer::Continue {} => {}
                 ResultAnswer::Modify { ok, content } => modified = Some(result(ok.unwrap_or(output.ok), content)),
@@ -275,6 +276,21 @@ impl Hook for WorkerPoints {
             }
         }
         Ok(())
+    }
+
+    async fn before_compaction(&self, context: &mut BeforeCompactionContext) -> Result<BeforeCompaction, BoxError> {
+        let hooks = self.hooks(Point::BeforeCompaction).await?;
+        let params = json!({
+            "conversation": context.conversation().as_str(), "turn": context.turn().as_str(), "agent": context.agent(),
+            "actor": context.scope().by(), "turns": context.turns(), "transcript": context.transcript(),
+        });
+        for hook in hooks.iter(None) {
+            match hooks.ask(hook, params.clone(), untold).await? {
+                CompactionAnswer::Continue { keep } => keep.into_iter().for_each(|text| context.keep(text)),
+                CompactionAnswer::Skip { reason } => return Ok(BeforeCompaction::Skip(reason.into())),
+            }
+        }
+        Ok(BeforeCompaction::Continue)
     }
 
     async fn on_ended(&self, report: &TurnReport) -> Result<(), BoxError> {

@@ -159,7 +159,7 @@ async fn keep_tail(pipe: Option<impl AsyncRead + Unpin>, tail: &mut Vec<u8>) {
 }
 
 /// At most five lines of 200 characters.
-fn last_lines(tail: &[u8]) -> String {
+pub(crate) fn last_lines(tail: &[u8]) -> String {
     let text = String::from_utf8_lossy(tail);
     let lines: Vec<&str> = text.trim().lines().collect();
     let last = lines.iter().skip(lines.len().saturating_sub(5));

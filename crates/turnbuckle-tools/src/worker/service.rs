@@ -9,13 +9,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use sha2::Sha256;
 use turnbuckle::clock::{Clock as _, SystemClock};
 use turnbuckle::hook::{Point, Points};
 
 use super::error::WorkerError;
-use super::message::{Message, RpcError, Served, Source};
+use super::message::{Message, Request, RpcError, Served, Source};
 use crate::http::{LONGEST_ANSWER, PostError, Poster};
 
 /// A service with the hook that it has, at each of its points.
@@ -33,7 +34,11 @@ impl Service {
     }
 
     /// Posts one request. The outer error is that of the service, the inner one its answer.
-    pub(super) async fn ask(&self, point: Point, params: Value) -> Result<Result<Value, RpcError>, WorkerError> {
+    pub(super) async fn ask(
+        &self,
+        point: Point,
+        params: impl Serialize + Send,
+    ) -> Result<Result<Value, RpcError>, WorkerError> {
         self.endpoint.ask(point, params).await
     }
 }
@@ -60,12 +65,13 @@ impl Endpoint {
         Ok(Self { poster, key: key(secret)?, limit, last: AtomicU64::new(0), prefix })
     }
 
-    async fn ask(&self, point: Point, params: Value) -> Result<Result<Value, RpcError>, WorkerError> {
+    async fn ask(&self, point: Point, params: impl Serialize + Send) -> Result<Result<Value, RpcError>, WorkerError> {
         let wrong = |why: String| WorkerError::Service { host: self.poster.host(), why };
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let body = json!({"jsonrpc": "2.0", "id": number, "method": point.name(), "params": params}).to_string();
-        let headers = self.headers(number, body.as_bytes()).ok_or_else(|| wrong("cannot be signed for".to_owned()))?;
-        let posted = self.poster.post(headers, body.into_bytes(), self.limit).await;
+        let body = serde_json::to_vec(&Request::new(number, point.name(), params))
+            .map_err(|error| WorkerError::Unwritable { why: error.to_string() })?;
+        let headers = self.headers(number, &body).ok_or_else(|| wrong("cannot be signed for".to_owned()))?;
+        let posted = self.poster.post(headers, body, self.limit).await;
         let posted = posted.map_err(|error| match error {
             PostError::NoAnswer { why, .. } => wrong(format!("did not answer: {why}")),
             PostError::Late { limit, .. } => wrong(format!("did not answer within {limit:?}")),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use turnbuckle::hook::{AsyncTransformer, Point, Stretch, StretchKind, TransformBatch, TransformedBatch};
 use turnbuckle::{BoxError, BoxFuture};
@@ -53,10 +54,16 @@ impl RemoteTransformer {
         self.given += chunks.iter().map(String::len).sum::<usize>();
         let mut passed = TransformedBatch::default();
         for hook in hooks.iter(None) {
-            let params = json!({
-                "conversation": stretch.conversation.as_str(), "turn": stretch.turn.as_str(), "agent": stretch.agent,
-                "attempt": stretch.attempt, "kind": kind, "stream": self.number, "chunks": chunks, "last": batch.is_last,
-            });
+            let params = StreamParams {
+                conversation: stretch.conversation.as_str(),
+                turn: stretch.turn.as_str(),
+                agent: &stretch.agent,
+                attempt: stretch.attempt,
+                kind,
+                stream: self.number,
+                chunks: &chunks,
+                last: batch.is_last,
+            };
             let StreamAnswer::Pass { text, annotations } = hooks.ask(hook, params, |_| {}).await?;
             self.annotated += annotations.iter().map(|(key, value)| key.len() + json_len(value)).sum::<usize>();
             if self.annotated > MOST_ANNOTATED {
@@ -76,6 +83,19 @@ impl RemoteTransformer {
         self.passed += passed.text.len();
         Ok(passed)
     }
+}
+
+/// What is sent at `stream`.
+#[derive(Serialize)]
+struct StreamParams<'a> {
+    conversation: &'a str,
+    turn: &'a str,
+    agent: &'a str,
+    attempt: u32,
+    kind: &'static str,
+    stream: u64,
+    chunks: &'a [String],
+    last: bool,
 }
 
 /// How long a value is as JSON.

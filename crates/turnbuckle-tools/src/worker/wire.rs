@@ -1,6 +1,7 @@
 //! What a worker is told: the turn, the context of a model call, calls and results, as JSON.
 
-use serde::Deserialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use turnbuckle::hook::{Lifecycle, ToolTrace};
 use turnbuckle::message::{Content, Message, Part, ToolCall};
@@ -8,20 +9,52 @@ use turnbuckle::model::Request;
 use turnbuckle::tool::Output;
 use turnbuckle::{CallId, Turn};
 
-/// What every request of a turn has under `turn`.
-pub(super) fn turn(turn: &Turn) -> Value {
-    json!({
-        "conversation": turn.conversation().as_str(),
-        "id": turn.id().as_str(),
-        "agent": turn.agent().name(),
-        "parent_agent": turn.parent_agent(),
-        "permission_mode": turn.permission_mode().name(),
-        "actor": turn.scope().by(),
-        "user_message": turn.user_message(),
-        "stop_active": turn.stop_active(),
-        "touched": turn.touched(),
-        "budget": turn.remaining_budget(),
-    })
+/// What every request of a turn has under `turn`. Written straight into the line: a worker is asked often.
+pub(super) struct TurnView<'a>(&'a Turn);
+
+pub(super) fn turn(turn: &Turn) -> TurnView<'_> {
+    TurnView(turn)
+}
+
+impl Serialize for TurnView<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(turn) = self;
+        let mut fields = serializer.serialize_struct("Turn", 10)?;
+        fields.serialize_field("conversation", turn.conversation().as_str())?;
+        fields.serialize_field("id", turn.id().as_str())?;
+        fields.serialize_field("agent", turn.agent().name())?;
+        fields.serialize_field("parent_agent", &turn.parent_agent())?;
+        fields.serialize_field("permission_mode", turn.permission_mode().name())?;
+        fields.serialize_field("actor", &turn.scope().by())?;
+        fields.serialize_field("user_message", turn.user_message())?;
+        fields.serialize_field("stop_active", &turn.stop_active())?;
+        fields.serialize_field("touched", &turn.touched())?;
+        fields.serialize_field("budget", &turn.remaining_budget())?;
+        fields.end()
+    }
+}
+
+/// What is sent at `before_tool` and `after_tool`.
+#[derive(Serialize)]
+pub(super) struct ToolParams<'a> {
+    pub(super) turn: TurnView<'a>,
+    pub(super) call: CallView<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) result: Option<OutputView<'a>>,
+}
+
+/// A call, with its own arguments or with those that a hook gave it.
+#[derive(Serialize)]
+pub(super) struct CallView<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) arguments: &'a Value,
+}
+
+#[derive(Serialize)]
+pub(super) struct OutputView<'a> {
+    pub(super) ok: bool,
+    pub(super) content: &'a Content,
 }
 
 pub(super) fn call(call: &ToolCall) -> Value {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use turnbuckle::event::EventKind;
-use turnbuckle::hook::{HookEntry, HookExt, OnFailure, Record};
+use turnbuckle::hook::{Decision, HookEntry, HookExt, OnFailure, Record};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::scope::Author;
 use turnbuckle::stores::MemoryStore;
@@ -271,6 +271,11 @@ async fn a_deny_without_a_reason_is_a_deny() {
     let deny = r#"echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny"}}'"#;
     let played = allowed_and("PreToolUse", deny).play().await;
     assert!(!played.result().0 && played.result().1.contains("gave no reason"));
+    assert!(!played.result().1.contains("echo"), "the model is not told what runs: {}", played.result().1);
+    let played = allowed_and("PreToolUse", "true --token s3cr3t; exit 2").play().await;
+    assert!(!played.result().0 && !played.result().1.contains("s3cr3t"), "{}", played.result().1);
+    let played = allowed_and("PreToolUse", r#"echo '{"continue":false}' # s3cr3t"#).play().await;
+    assert!(!played.end().1.contains("s3cr3t"), "a parent's model reads why a sub-agent ended: {}", played.end().1);
 }
 
 #[tokio::test]
@@ -278,6 +283,9 @@ async fn continue_false_ends_the_turn_at_every_event() {
     for event in ["PreToolUse", "PostToolUse", "Stop", "UserPromptSubmit"] {
         let played = allowed_and(event, r#"echo '{"continue":false,"stopReason":"enough"}'"#).play().await;
         assert_eq!(played.end(), ("halted".to_owned(), "enough".to_owned()), "{event}");
+        let ends = |record: &&Record| record.outcome.as_deref() == Some("blocked");
+        let decisions: Vec<Decision> = played.records.iter().filter(ends).map(|record| record.decision).collect();
+        assert_eq!(decisions, [if event == "Stop" { Decision::Prevent } else { Decision::Halt }], "{event}");
     }
 }
 

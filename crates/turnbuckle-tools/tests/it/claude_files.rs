@@ -362,3 +362,40 @@ fn limits_of_a_project_for_http_handlers_do_not_switch_managed_ones_off() {
     assert_eq!(http(0), (true, 0), "the project's own");
     assert_eq!(http(1), (false, 1), "the machine's");
 }
+
+#[test]
+fn plugins_that_are_switched_on_and_not_loaded_are_told_and_so_are_hooks_of_agents_and_skills() {
+    let folder = TempDir::new().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write(
+        ".claude/settings.json",
+        r#"{"enabledPlugins": {"guard@m": true, "log@m": true, "old@m": false, "off@m": true}}"#,
+    );
+    write(".claude/settings.local.json", r#"{"enabledPlugins": {"off@m": false}}"#);
+    write(".claude/agents/r.md", "---\nname: r\nhooks:\n  Stop: []\n---\ntext\n");
+    write(".claude/agents/plain.md", "---\nname: plain\n---\nhooks: are not in the head\n");
+    write(".claude/skills/s/SKILL.md", "---\nname: s\nhooks: {}\n---\n");
+    write("plugins/log/.claude-plugin/plugin.json", r#"{"name": "log"}"#);
+    let load = |plugins: Vec<ClaudePlugin>| {
+        let project = folder.path().to_owned();
+        ClaudeSettings::load(&ClaudePlaces { project, reads_project: true, home: None, managed: None, plugins })
+    };
+    let told = |settings: &ClaudeSettings| settings.plugins_not_run(&[]).join("\n");
+    let without = load(Vec::new());
+    assert!(
+        told(&without).contains("guard@m, log@m: ") && told(&without).contains("`plugins = "),
+        "{}",
+        told(&without)
+    );
+    assert!(!told(&without).contains("old@m") && !told(&without).contains("off@m"), "{}", told(&without));
+    let with = load(vec![ClaudePlugin::Folder("plugins/log".into())]);
+    assert!(told(&with).contains(" guard@m: "), "{}", told(&with));
+    assert!(with.plugins_not_run(&["guard".to_owned()]).is_empty(), "another section loads it");
+    let warned = without.warnings.join("\n");
+    assert!(warned.contains("agents/r.md") && warned.contains("skills/s/SKILL.md"), "{warned}");
+    assert!(!warned.contains("plain.md"), "{warned}");
+}

@@ -117,6 +117,7 @@ async fn a_model_judges_and_what_its_no_means_depends_on_the_event() {
     let no = "```json\n{\"ok\": false, \"reason\": \"rm is rude\"}\n```";
     let played = judged("PreToolUse", json!({}), no).await;
     assert_eq!(played.end(), ("halted".to_owned(), "rm is rude".to_owned()));
+    assert_eq!(played.outcomes(), ["ok", "blocked"], "its record says that it did that");
     let played = judged("PreToolUse", json!({"continueOnBlock": true}), no).await;
     assert!(!played.result().0 && played.result().1.contains("rm is rude"));
     let played = judged("Stop", json!({}), no).await;

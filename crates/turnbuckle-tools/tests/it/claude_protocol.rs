@@ -10,10 +10,11 @@ use turnbuckle::hook::{HookEntry, HookExt, OnFailure};
 use turnbuckle::hooks::{ToolAnswer, ToolServers};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
+use turnbuckle::store::Summary;
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tools::SubAgent;
-use turnbuckle::{Agent, BoxError, BoxFuture, Conversations, Limits, Reply, Scope};
+use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, Conversations, Limits, Reply, Scope};
 use turnbuckle_tools::claude::{ClaudeEvent, Dialect};
 use turnbuckle_tools::{ClaudeHooks, Shell, ShellOptions};
 
@@ -203,11 +204,18 @@ impl Model for Summariser {
     }
 }
 
-/// Turns that are long enough for a summary, and the summaries behind them.
+/// Turns that are long enough for a summary, and how many summaries there are behind them.
 async fn compacted(project: &Project, hook: HookEntry) -> usize {
-    let speaker = Script::says(["ok"]).when_exhausted(OnExhausted::Repeat);
+    let made =
+        summaries(Agent::builder("a", Script::says(["ok"]).when_exhausted(OnExhausted::Repeat)).hook(hook)).await;
+    assert!(project.path().join("fired").exists(), "PreCompact was never fired");
+    made.len()
+}
+
+/// Turns that are long enough for a summary, and the summaries behind them.
+pub(crate) async fn summaries(agent: AgentBuilder) -> Vec<Arc<Summary>> {
     let limits = Limits { context_tokens: 4_000, injection_reserve: 100, ..Limits::default() };
-    let agent = Agent::builder("a", speaker).limits(limits).summary_model(Summariser).hook(hook).build().unwrap();
+    let agent = agent.limits(limits).summary_model(Summariser).build().unwrap();
     let conversations = Conversations::builder(agent, MemoryStore::default()).build();
     let id = "c".into();
     for turn in 0..45 {
@@ -215,8 +223,7 @@ async fn compacted(project: &Project, hook: HookEntry) -> usize {
         conversations.send(&id, message, Scope::local()).await.unwrap().wait().await.unwrap();
         conversations.drain(Duration::from_secs(600)).await;
     }
-    assert!(project.path().join("fired").exists(), "PreCompact was never fired");
-    conversations.summaries(&id, Scope::local()).await.unwrap().len()
+    conversations.summaries(&id, Scope::local()).await.unwrap()
 }
 
 #[tokio::test]
@@ -462,4 +469,32 @@ async fn what_a_hook_adds_at_a_prompt_reaches_the_model_as_a_reminder() {
     project.play_in(&Conversations::builder(agent, MemoryStore::default()).build()).await;
     let asked = recorder.requests()[0].messages.iter().map(|message| message.content().text()).collect::<String>();
     assert!(asked.contains("<system-reminder>\nmind the gap\n</system-reminder>"), "{asked}");
+}
+
+/// A model that is configured to take more trouble than usual.
+struct Careful(Script);
+
+impl Model for Careful {
+    fn stream<'a>(&'a self, request: &'a Request, out: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        self.0.stream(request, out)
+    }
+    fn effort(&self) -> Option<&str> {
+        Some("high")
+    }
+}
+
+#[tokio::test]
+async fn handlers_are_told_how_much_trouble_the_model_takes_if_that_is_configured() {
+    let see = r#"cat >> seen; echo "env=${CLAUDE_EFFORT-none}" >> seen"#;
+    for (event, in_event) in [("PreToolUse", true), ("Stop", true), ("UserPromptSubmit", false)] {
+        let project = allowed_and(event, see);
+        let seen = || std::fs::read_to_string(project.path().join("seen")).unwrap();
+        project.play().await;
+        assert!(seen().contains("env=none") && !seen().contains("effort"), "{event}: {}", seen());
+        let agent = project.agent(project.hook(), Careful(script()));
+        let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+        project.play_in(&conversations).await;
+        assert!(seen().contains("env=high"), "{event}: {}", seen());
+        assert_eq!(seen().contains(r#""effort":{"level":"high"}"#), in_event, "{event}: {}", seen());
+    }
 }

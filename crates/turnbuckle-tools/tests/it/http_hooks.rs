@@ -19,7 +19,7 @@ use crate::worker::{agent, call};
 
 /// One request as it came.
 #[derive(Clone, Debug)]
-struct Posted {
+pub(crate) struct Posted {
     head: String,
     body: Vec<u8>,
     /// Which connection it came by.
@@ -38,7 +38,9 @@ impl Posted {
 }
 
 /// A service on this machine. `answer` makes the response out of the request's JSON.
-fn serve(answer: impl Fn(&Value) -> (u16, String) + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<Posted>>>) {
+pub(crate) fn serve(
+    answer: impl Fn(&Value) -> (u16, String) + Send + Sync + 'static,
+) -> (String, Arc<Mutex<Vec<Posted>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://127.0.0.1:{}/hooks", listener.local_addr().unwrap().port());
     let posted: Arc<Mutex<Vec<Posted>>> = Arc::default();
@@ -75,7 +77,7 @@ fn serve(answer: impl Fn(&Value) -> (u16, String) + Send + Sync + 'static) -> (S
     (url, posted)
 }
 
-fn decides(request: &Value, decision: Value) -> (u16, String) {
+pub(crate) fn decides(request: &Value, decision: Value) -> (u16, String) {
     (200, json!({"jsonrpc": "2.0", "id": request["id"], "result": decision}).to_string())
 }
 

@@ -26,6 +26,7 @@ mod shell;
 mod worker;
 mod worker_failures;
 mod worker_hostile;
+mod worker_points;
 mod worker_sdks;
 mod worker_streams;
 mod writing;

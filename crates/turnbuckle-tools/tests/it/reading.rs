@@ -80,6 +80,28 @@ async fn a_line_behind_a_huge_one_is_found() {
 }
 
 #[tokio::test]
+async fn a_file_of_a_gigabyte_is_read_in_parts_and_never_held_in_memory() {
+    const SIZE: u64 = 1 << 30;
+    let desk = Desk::new().await;
+    let file = std::fs::File::create(desk.inside("huge")).unwrap();
+    file.set_len(SIZE).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"\nneedle\n", SIZE - 8).unwrap();
+    let began = std::time::Instant::now();
+    let head = desk.ok("read_file", json!({"path": "huge"})).await;
+    assert!(head.len() < 200_000, "{} bytes", head.len());
+    assert_eq!(desk.ok("read_file", json!({"path": "huge", "byte_offset": SIZE - 7})).await, "needle\n");
+    assert_eq!(desk.ok("read_file", json!({"path": "huge", "offset": 2})).await, "needle\n");
+    let large = desk.refused("edit_file", json!({"path": "huge", "old": "needle", "new": "x"})).await;
+    assert!(large.contains("1073741824"), "{large}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(60), "it took {:?}", began.elapsed());
+    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        let peak: u64 = peak.unwrap().parse().unwrap();
+        assert!(peak < 512 << 10, "the most that was held at once: {peak} KiB");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_text_is_said_to_be_so() {
     let desk = Desk::new().await;
     desk.put("picture", [0x89, b'P', 0xff]);

@@ -414,6 +414,11 @@ impl Plan {
         self.turns.iter().filter(|turn| turn.is_left_out).count()
     }
 
+    /// How many of them have something behind this event.
+    pub(crate) fn turns_left_out_behind(&self, last: u64) -> usize {
+        self.turns.iter().filter(|turn| turn.is_left_out && turn.last > last).count()
+    }
+
     /// How many events at the front belong to them.
     pub(crate) fn events_left_out(&self) -> usize {
         self.turns.iter().filter(|turn| turn.is_left_out).map(|turn| turn.events).sum()

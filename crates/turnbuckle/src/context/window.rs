@@ -19,13 +19,15 @@ use super::tokens;
 use crate::call_map::CallMap;
 use crate::cut::steps::{self, Fate};
 use crate::cut::{Cut, Factor, LeftOutSteps};
-use crate::event::{Event, EventKind, InjectionTarget, TurnEnded};
+use crate::event::{Event, EventKind, InjectionTarget, TurnEnded, share_repeated};
 use crate::message::Text;
 use crate::store::Totals;
 use crate::summary::Summary;
 
 /// How many events a new window has room for.
 const FIRST_ROOM: usize = 8;
+/// How many ended turns say how large the next one may become.
+const RECENT_TURNS: usize = 32;
 
 /// The newest part of a log.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,10 +201,40 @@ impl Window {
         self.sum(first..self.events.len())
     }
 
-    /// The last event of the oldest turns that a summary should cover, so that at most `rest` tokens of ended turns stay beside it.
-    /// The open turn, which is about to end with the event `end_seq`, stays as well, unless `most` tokens and more would stay with
-    /// it. `None` if that is nothing that `covered` does not cover.
-    pub(crate) fn worth_summarising(&self, covered: u64, (rest, most): (u64, u64), end_seq: u64) -> Option<u64> {
+    /// Tokens of the open turn.
+    pub(crate) fn open_tokens(&self) -> u64 {
+        self.open_tokens
+    }
+
+    /// Tokens of the open turn that stay when its steps are left out: what was said, the last reply, and steps with a result of a
+    /// tool of which `is_kept` is true.
+    pub(crate) fn open_words(&self, is_kept: &dyn Fn(&str) -> bool) -> u64 {
+        let (mut words, mut step, mut stays) = (0, 0, false);
+        for (event, count) in self.events[self.counted..].iter().zip(&self.counts[self.counted..]) {
+            let tokens = u64::from(*count);
+            if !steps::is_part_of_step(&event.kind) {
+                words += tokens;
+                continue;
+            }
+            if matches!(event.kind, EventKind::AssistantMessage { .. }) {
+                words += if stays { step } else { 0 };
+                (step, stays) = (0, false);
+            }
+            step += tokens;
+            stays |= matches!(&event.kind, EventKind::ToolCall { name, .. } if is_kept(name));
+        }
+        words + step
+    }
+
+    /// Tokens of the largest of the last turns, the open one counted.
+    pub(crate) fn largest_turn(&self) -> u64 {
+        let recent = self.ended.iter().rev().take(RECENT_TURNS).map(|turn| turn.tokens);
+        recent.fold(self.open_tokens, u64::max)
+    }
+
+    /// The last event of the oldest ended turns that a summary should cover, so that at most `rest` tokens of them stay beside it.
+    /// `None` if that is nothing that `covered` does not cover.
+    pub(crate) fn worth_summarising(&self, covered: u64, rest: u64) -> Option<u64> {
         let (mut left, mut end, mut last) = (self.ended_tokens, 0, None);
         for turn in &self.ended {
             if left <= rest {
@@ -211,9 +243,6 @@ impl Window {
             left -= turn.tokens;
             end += turn.events;
             last = self.events.get(end - 1).map(|event| event.seq);
-        }
-        if left + self.open_tokens >= most {
-            last = Some(end_seq);
         }
         last.filter(|last| *last > covered)
     }
@@ -323,6 +352,12 @@ impl Window {
         self.events.shrink_to_fit();
         self.counts.shrink_to_fit();
         self.ended.shrink_to_fit();
+    }
+
+    /// Makes it as small as one that was read back. Events that others hold as well stay as they are.
+    pub(crate) fn pack(&mut self) {
+        share_repeated(&mut self.events);
+        self.shrink_to_fit();
     }
 
     /// Takes over the totals of the whole log and its last cut, for a window that was filled from where the cut begins.

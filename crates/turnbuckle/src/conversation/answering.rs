@@ -11,7 +11,7 @@ use super::pending::{rule_of_last_question, tally_of};
 use super::read_back::pending_of;
 use super::shared::Conversation;
 use crate::access::{AccessTo, Action, AnswerRule};
-use crate::event::EventKind;
+use crate::event::{EventKind, Resolved};
 use crate::feed::projection::Pending;
 use crate::id::{CallId, ConversationId, ItemId, TurnId};
 use crate::message::Text;
@@ -186,7 +186,10 @@ impl Conversations {
     /// of another.
     pub async fn question(&self, id: &ConversationId, call: &CallId, scope: &Scope) -> Result<Pending, ResolveError> {
         let conversation = self.answerable(id, call, scope).await?;
-        conversation.feed.pending(call).ok_or_else(|| ResolveError::nothing_asked(call))
+        match conversation.feed.pending(call) {
+            Some(pending) => Ok(pending),
+            None => Err(self.not_asked(&conversation, call).await),
+        }
     }
 
     /// Writes an answer into the log. `None` if another process has the conversation.
@@ -199,7 +202,7 @@ impl Conversations {
         let AnswerRequest { call, answer: GivenAnswer { answer, standing }, digest, scope } = given;
         // Found out without a claim where possible: a claim keeps others out, if only for a moment.
         if conversation.shows_what_is_asked() && !conversation.feed.is_pending(call) {
-            return Err(ResolveError::nothing_asked(call));
+            return Err(self.not_asked(conversation, call).await);
         }
         let (written, on_written) = oneshot::channel();
         let (waiter, status) = oneshot::channel();
@@ -221,6 +224,7 @@ impl Conversations {
             Ok(Ok(RecordedAnswer { left: Some(left), .. })) => Ok(Some(TurnHandle::left_behind(left))),
             Ok(Ok(RecordedAnswer { turn, left: None })) => Ok(Some(TurnHandle::new(turn, status))),
             Ok(Err(AnswerError::Store(StoreError::InUse { .. }))) => Ok(None),
+            Ok(Err(AnswerError::NotAsked)) => Err(self.not_asked(conversation, call).await),
             Ok(Err(error)) => Err(ResolveError::of(&conversation.id, call, error)),
             Err(_) => Err(ResolveError::Gone),
         }
@@ -251,7 +255,9 @@ impl Conversations {
         let AnswerRequest { call, answer: GivenAnswer { answer, standing }, digest, scope } = given;
         let id = &conversation.id;
         conversation.show_log(&self.runtime).await?;
-        let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
+        let Some(pending) = conversation.feed.pending(call) else {
+            return Err(self.not_asked(conversation, call).await);
+        };
         if pending.expires <= self.runtime.services.clock.now() {
             return Err(ResolveError::Stale { call: (*call).clone(), why: "it has expired".into() });
         }
@@ -274,6 +280,33 @@ impl Conversations {
         };
         let item = self.deliver(id, kind, scope).await.map_err(ResolveError::not_stored)?;
         Ok((begun.turn, item))
+    }
+
+    /// Why nothing is asked under this id, as far as the log says: a person who answers twice, or mistypes the id, is told which of
+    /// both it was.
+    pub(super) async fn not_asked(&self, conversation: &Arc<Conversation>, call: &CallId) -> ResolveError {
+        let view = match conversation.look(&self.runtime).await {
+            Ok(look) => look.snapshot(),
+            Err(error) => return error.into(),
+        };
+        let resolved = view.events.iter().rev().find_map(|event| match &event.kind {
+            EventKind::Resolution { call: of, decision, by, .. } if of == call => Some((*decision, by, event.at)),
+            _ => None,
+        });
+        let why = match resolved {
+            Some((Resolved::Approved, by, at)) => format!("it was answered before: approved by {by} at {at}"),
+            Some((Resolved::Denied, by, at)) => format!("it was answered before: denied by {by} at {at}"),
+            Some((Resolved::Answered, by, at)) => format!("it was answered before: by {by} at {at}"),
+            Some((Resolved::Expired, _, at)) => format!("nobody answered in time, which was until {at}"),
+            Some((Resolved::Cancelled, _, at)) => format!("its turn was cancelled at {at}"),
+            None if view.events.iter().any(|event| event.kind.names_call() == Some(call)) => {
+                "nothing is asked about it".to_owned()
+            }
+            // Older events than those at hand may have it.
+            None if view.more => return ResolveError::nothing_asked(call),
+            None => format!("conversation {} has no call {call}", conversation.id),
+        };
+        ResolveError::Stale { call: call.clone(), why: why.into() }
     }
 
     /// The conversation, if this answer may be given.

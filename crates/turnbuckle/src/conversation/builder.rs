@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::conversations::Conversations;
+use super::loaded::Resting;
 use super::runtime::{Runtime, ScopeSource, TakenUp, TellTakenUp};
 use crate::access::{Access, OwnerOnly};
 use crate::agent::Agent;
@@ -187,6 +188,7 @@ impl ConversationsBuilder {
             scope_source: self.scope_source.unwrap_or_else(|| Arc::new(|actor| Scope::of(actor.clone()))),
             max_idle: self.max_idle,
             skip_evictions: AtomicUsize::new(0),
+            resting: Resting::default(),
             conversations: Mutex::default(),
             due_from: Mutex::default(),
             side_stores: self.side_stores,

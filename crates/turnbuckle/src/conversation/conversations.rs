@@ -176,11 +176,10 @@ impl Conversations {
         scope: &Scope,
     ) -> Result<(), SendError> {
         let id = &conversation.id;
-        let is_asked = self.runtime.services.other_agents == OtherAgents::Refuse && !id.is_sub_agent();
-        if !is_asked || conversation.running_turn().is_some() {
+        if conversation.running_turn().is_some() {
             return Ok(());
         }
-        let Some(agent) = self.other_agent(id).await? else { return Ok(()) };
+        let Some(agent) = self.refused_for(id).await? else { return Ok(()) };
         if !input.accepts_agent() || scope.user_id().is_none() {
             return Err(SendError::OtherAgent { id: id.clone(), agent });
         }
@@ -189,8 +188,16 @@ impl Conversations {
         Ok(self.store().record_act(act).await?)
     }
 
+    /// The agent whose conversation this is, if messages are refused for that.
+    async fn refused_for(&self, id: &ConversationId) -> Result<Option<Text>, StoreError> {
+        match self.runtime.services.other_agents {
+            OtherAgents::Refuse if !id.is_sub_agent() => self.agent_before(id).await,
+            _ => Ok(None),
+        }
+    }
+
     /// The agent of the last turn, if that is over and the agent is another one than this.
-    async fn other_agent(&self, id: &ConversationId) -> Result<Option<Text>, StoreError> {
+    async fn agent_before(&self, id: &ConversationId) -> Result<Option<Text>, StoreError> {
         // Whose an open turn is, and who carries it on, is judged elsewhere.
         if self.store().scratch(id).await?.is_some() {
             return Ok(None);
@@ -408,6 +415,13 @@ impl Conversations {
         Ok(self.stored_left_turn(id).await?)
     }
 
+    /// The agent that the conversation is with, if it is another one than this and
+    /// [takes no messages](super::ConversationsBuilder::other_agents) for that reason. Nothing is claimed or written.
+    pub async fn other_agent(&self, id: &ConversationId, scope: &Scope) -> Result<Option<Text>, SendError> {
+        self.check(id, scope, Action::Read).await?;
+        Ok(self.refused_for(id).await?)
+    }
+
     /// Insists that the open turn is carried on here although its agent has changed since it began. Returns what it is
     /// carried on without; `None` if the turn needs no insisting. A turn of another agent stays left, whoever insists:
     /// [`SendError::Left`]. The end of the turn says who insisted.
@@ -506,7 +520,7 @@ impl Conversations {
     /// The conversations that the actor may read, the newest first. Those of sub-agents are part of their parents'.
     pub async fn list(&self, scope: Scope) -> Result<Vec<ConversationSummary>, StoreError> {
         let mut listed = self.store().list().await?;
-        listed.retain(|one| !one.id.is_sub_agent() && self.judge(&one.id, &one.owner, &scope, Action::Read).is_ok());
+        listed.retain(|one| self.lists(one, &scope));
         Ok(listed)
     }
 

@@ -109,7 +109,7 @@ impl Driver {
         let Self { guard, conversation, runtime, .. } = self;
         guard.at_rest();
         runtime.forget(&conversation);
-        drop(conversation);
+        runtime.resting.add(conversation);
         runtime.evict();
     }
 
@@ -240,7 +240,7 @@ impl Driver {
         match self.stage() {
             Stage::Idle => {
                 for order in std::mem::take(&mut self.answers) {
-                    self.done_items.extend(order.refuse(AnswerError::Stale("no turn is open".into())));
+                    self.done_items.extend(order.refuse(AnswerError::NotAsked));
                 }
                 !self.inbox.is_empty() && (self.cancel.is_some() || self.left().is_none())
             }

@@ -356,6 +356,7 @@ impl ResolveError {
     pub(crate) fn of(id: &ConversationId, call: &CallId, error: AnswerError) -> Self {
         let call = call.clone();
         match error {
+            AnswerError::NotAsked => Self::nothing_asked(&call),
             AnswerError::Stale(why) => Self::Stale { call, why },
             AnswerError::Unfit(why) => Self::Unfit { call, why },
             AnswerError::Forbidden { who } => Self::Forbidden { id: id.clone(), who },

@@ -18,6 +18,7 @@ mod driver;
 mod error;
 mod inline;
 mod input;
+mod loaded;
 mod observers;
 mod one_turn;
 mod order;

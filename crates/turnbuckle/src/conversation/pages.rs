@@ -12,8 +12,10 @@ use crate::event::{Event, EventKind};
 use crate::id::{CallId, ConversationId, TurnId};
 use crate::message::{Content, Text};
 use crate::scope::{Actor, Scope};
-use crate::store::{ConversationSummary, InboxFilter, InboxKind, StoreError, plain_title};
+use crate::store::{ConversationSummary, InboxFilter, InboxKind, ListPart, StoreError, plain_title};
 
+/// How many conversations are read in one go at least: of those that are read, the actor may see few.
+const AT_ONCE: usize = 200;
 /// How many events of a log are looked at in one go.
 const EVENTS_AT_ONCE: usize = 512;
 
@@ -90,8 +92,18 @@ impl Conversations {
 
     /// One conversation as [`list`](Self::list) has it.
     pub async fn summary(&self, id: &ConversationId, scope: &Scope) -> Result<ConversationSummary, SendError> {
-        let found = self.list(scope.clone()).await?.into_iter().find(|one| one.id == *id);
-        found.ok_or_else(|| SendError::NotFound { id: id.clone() })
+        self.listed(id, scope).await?.ok_or_else(|| SendError::NotFound { id: id.clone() })
+    }
+
+    /// The same; `None` if the list that the actor sees does not have it.
+    async fn listed(&self, id: &ConversationId, scope: &Scope) -> Result<Option<ConversationSummary>, StoreError> {
+        let found = self.store().list_part(ListPart::One(id)).await?;
+        Ok(found.into_iter().find(|one| one.id == *id && self.lists(one, scope)))
+    }
+
+    /// Whether a list that the actor sees has a conversation.
+    pub(super) fn lists(&self, one: &ConversationSummary, scope: &Scope) -> bool {
+        !one.id.is_sub_agent() && self.judge(&one.id, &one.owner, scope, Action::Read).is_ok()
     }
 
     /// Makes an empty conversation that belongs to the actor, under this id or a new one. If the same user makes one of the same
@@ -129,14 +141,28 @@ impl Conversations {
         most: usize,
         scope: &Scope,
     ) -> Result<Page<ConversationSummary>, StoreError> {
-        let mut listed = self.list(scope.clone()).await?;
-        if let Some(before) = before {
-            let end = listed.iter().position(|one| one.id == *before).map_or(listed.len(), |place| place + 1);
-            listed.drain(..end);
+        let (mut items, mut last) = (Vec::new(), before.cloned());
+        // What is not in the list that the actor sees must not tell that it is there.
+        if let Some(before) = before
+            && self.listed(before, scope).await?.is_none()
+        {
+            return Ok(Page { items, more: false });
         }
-        let more = listed.len() > most;
-        listed.truncate(most);
-        Ok(Page { items: listed, more })
+        let at_once = most.saturating_add(1).max(AT_ONCE);
+        loop {
+            let part = ListPart::Page { before: last.as_ref(), most: at_once };
+            let found = self.store().list_part(part).await?;
+            let is_end = found.len() < at_once;
+            last = found.last().map(|one| one.id.clone());
+            items.extend(found.into_iter().filter(|one| self.lists(one, scope)));
+            if items.len() > most {
+                items.truncate(most);
+                return Ok(Page { items, more: true });
+            }
+            if is_end {
+                return Ok(Page { items, more: false });
+            }
+        }
     }
 
     /// At most `most` events of the log, oldest first: those right before the event `before`, or the last ones. A `before` that

@@ -10,7 +10,7 @@ use crate::event::{Event, EventKind};
 use crate::feed::projection::Pending;
 use crate::id::CallId;
 use crate::scope::{Author, Scope};
-use crate::store::{AnswerTally, ConversationStatus, InboxFilter, InboxItem, StoreError};
+use crate::store::{AnswerTally, InboxFilter, InboxItem, ListPart, StoreError};
 
 impl Conversations {
     /// Calls of any agent in the store that wait for an answer which the actor may still give, the oldest question first.
@@ -18,9 +18,9 @@ impl Conversations {
     /// who may answer it: seeing it here is not recorded as reading the conversation of another.
     pub async fn pending(&self, scope: Scope) -> Result<Vec<PendingCall>, StoreError> {
         let (mut calls, now) = (Vec::new(), self.runtime.services.clock.now());
-        for one in self.store().list().await? {
-            // A turn that runs may wait for one call while it works on another.
-            if one.id.is_sub_agent() || one.status == ConversationStatus::Idle {
+        // A turn that runs may wait for one call while it works on another.
+        for one in self.store().list_part(ListPart::Open).await? {
+            if one.id.is_sub_agent() {
                 continue;
             }
             let open = pending_of(self.store(), &one.id).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::conversations::Conversations;
+use super::loaded::Resting;
 use super::shared::Conversation;
 use crate::agent::Agent;
 use crate::id::{ConversationId, NameMap, TurnId};
@@ -52,6 +53,8 @@ pub(crate) struct Runtime {
     /// Turns that may end before the next search for conversations to evict. Set after a search that freed almost
     /// nothing: without this back-off, searching would dominate while most conversations must stay.
     pub(crate) skip_evictions: AtomicUsize,
+    /// Those that came to rest last. Its lock is held with no other.
+    pub(crate) resting: Resting,
     /// The conversations in memory. Locked before a conversation's own lock, never after it.
     pub(crate) conversations: Mutex<NameMap<ConversationId, Arc<Conversation>>>,
     /// The last conversation of the previous search for due ones, if there may be more behind it.

@@ -21,6 +21,7 @@ pub(super) use self::guards::ObservingGuard;
 use self::steering::{Steering, TakenBack};
 use super::driver::Driver;
 use super::error::SendError;
+pub(super) use super::loaded::Loaded;
 use super::observers::Observers;
 use super::order::{CancelOrder, DeleteOrder, MessageOrder, Order, Refusal, TakeBackOrder};
 use super::outbox::JobsInFlight;
@@ -29,11 +30,10 @@ use super::waiters::Waiters;
 use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::clock::Clock;
-use crate::context::layout::ContextCache;
 use crate::feed::{EventFeed, Level, LiveEvent};
 use crate::id::{ConversationId, ItemId, TurnId};
 use crate::scope::{Actor, Author};
-use crate::turn::{AbortCause, AbortToken, RequestMemory, State, TurnContext};
+use crate::turn::{AbortCause, AbortToken, TurnContext};
 
 /// How many orders may wait for a driver.
 const MAX_ORDERS: usize = 64;
@@ -117,14 +117,6 @@ enum DriveState {
     Idle(Option<Loaded>),
     /// A driver, which takes orders.
     Driving,
-}
-
-/// What this process has loaded of a conversation: the fold of its log, and the messages rendered from it.
-pub(crate) struct Loaded {
-    pub(crate) state: Box<State>,
-    pub(crate) cache: ContextCache,
-    /// What is known of the last requests.
-    pub(crate) memory: Box<RequestMemory>,
 }
 
 /// A turn that can be stopped.
@@ -503,6 +495,25 @@ impl Conversation {
             && self.waiters.can_go(keeps_scopes)
             && Arc::strong_count(self) == 1
             && !self.feed.is_watched()
+    }
+
+    /// Makes what is loaded smaller, if the conversation has been at rest since then.
+    pub(crate) fn pack(&self, since: u64) {
+        let mut inner = self.lock();
+        let idle = |inner: &Inner| inner.idle_since == since;
+        let DriveState::Idle(loaded) = &mut inner.drive else { return };
+        let Some(mut packed) = loaded.take() else { return };
+        if !idle(&inner) {
+            inner.drive = DriveState::Idle(Some(packed));
+            return;
+        }
+        drop(inner);
+        // A driver that begins meanwhile reads it back from the store.
+        packed.pack(&self.feed);
+        let mut inner = self.lock();
+        if idle(&inner) && matches!(inner.drive, DriveState::Idle(None)) {
+            inner.drive = DriveState::Idle(Some(packed));
+        }
     }
 
     pub(crate) fn idle_since(&self) -> u64 {

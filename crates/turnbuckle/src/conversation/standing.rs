@@ -48,7 +48,9 @@ impl Conversations {
     ) -> Result<StandingApproval, ResolveError> {
         let conversation = self.answerable(id, call, scope).await?;
         let unfit = |why: &str| ResolveError::Unfit { call: call.clone(), why: why.into() };
-        let Some(pending) = conversation.feed.pending(call) else { return Err(ResolveError::nothing_asked(call)) };
+        let Some(pending) = conversation.feed.pending(call) else {
+            return Err(self.not_asked(&conversation, call).await);
+        };
         if pending.expires <= self.runtime.services.clock.now() {
             return Err(ResolveError::Stale { call: call.clone(), why: "it has expired".into() });
         }

@@ -6,6 +6,7 @@
 mod kept;
 mod prompt;
 mod repeats;
+mod sections;
 mod transcript;
 mod work;
 
@@ -18,7 +19,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use serde_json::json;
 
-use self::kept::{fit_kept, fit_messages, user_message};
+use self::kept::{NotKept, fit_kept, fit_messages, user_message};
 use self::transcript::{Transcript, transcripts};
 use self::work::Work;
 use super::error::with_causes;
@@ -26,8 +27,8 @@ use super::observers::Observers;
 use super::outbox::{UnwrittenJobs, context_after, settle};
 use super::runtime::Runtime;
 use super::shared::Conversation;
+use crate::context::summary_room::SummaryRoom;
 use crate::context::tokens;
-use crate::cut::Factor;
 use crate::digest;
 use crate::event::{Event, EventKind};
 use crate::feed::{Level, LiveEvent};
@@ -44,6 +45,9 @@ use crate::turn::{TurnContext, after_failure};
 const PAGE: usize = 500;
 /// A provider that wants to be left alone for longer is asked again after this time.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Notes that are longer than what they are of are no notes if they also take so many times the room that there is for them.
+const MUCH_TOO_LONG: u64 = 4;
 
 /// Why no summary was made.
 #[derive(Debug, thiserror::Error)]
@@ -252,6 +256,8 @@ struct Room {
     piece: u64,
     /// For what it writes.
     text: u64,
+    /// For what it writes, as long as it is to read more.
+    longest: u64,
     /// For what users said.
     messages: u64,
     /// For what hooks want to keep.
@@ -261,17 +267,13 @@ struct Room {
 impl Room {
     fn of(ctx: &TurnContext) -> Self {
         let limits = ctx.agent.limits();
-        let capacity = ctx.agent.history_capacity(limits, Factor::ONE);
+        let of = |model: &str| ctx.services.calibrations.factor(model);
+        let SummaryRoom { text, messages, kept } = ctx.summary_room(limits, of(ctx.agent.model_choice()));
         let model = ctx.agent.summary_model();
-        let factor = ctx.services.calibrations.factor(model.name());
         // A model of its own may take less than the agent's: instructions, notes and a piece fit into its window together.
-        let whole = factor.room(model.context_window().map_or(limits.context_tokens, Limits::ceiling));
-        Self {
-            piece: (whole / 2).max(200),
-            text: (capacity / 10).clamp(100, 4_000).min((whole / 4).max(100)),
-            messages: capacity / 20,
-            kept: capacity / 40,
-        }
+        let whole = of(model.name()).room(model.context_window().map_or(limits.context_tokens, Limits::ceiling));
+        let longest = (whole / 4).max(100);
+        Self { piece: (whole / 2).max(200), text: text.min(longest), longest, messages, kept }
     }
 }
 
@@ -296,15 +298,34 @@ async fn summarise(
         text = begun.text.to_string();
     }
     work.partial = begun;
+    let mut cut_off = 0;
     for (place, piece) in pieces.iter().enumerate().skip(done) {
         calls += 1;
         let mut request =
             Request::question(SUMMARY_AGENT, prompt::system(room.text), prompt::question(&text, &piece.text));
         request.ordinal = calls;
         let reply = work.ask(ctx, &**model, &request, version).await?;
-        text = checked(&reply, &text, piece, &room).inspect_err(|error| work.note_refused(ctx, error))?;
+        text = checked(&reply, &text, &piece.text, &room).inspect_err(|error| work.note_refused(ctx, error))?;
+        // Between pieces they may be as long as the model can read beside the next one.
+        cut_off += cut_to(&mut text, room.longest);
         let text = text.as_str().into();
         work.partial = Some(PartialSummary { first_new, piece: most, pieces: place + 1, text });
+    }
+    let size = tokens::of_text(&text);
+    if size > room.text {
+        // Its own choice of what to leave out is better than the end of what it wrote.
+        calls += 1;
+        let ask = prompt::shorten(&text, (size, room.text));
+        let mut request = Request::question(SUMMARY_AGENT, prompt::system(room.text), ask);
+        request.ordinal = calls;
+        let reply = work.ask(ctx, &**model, &request, version).await?;
+        // What is no shorter, or cannot be used, changes nothing.
+        match checked(&reply, &text, "", &room) {
+            Ok(shorter) if tokens::of_text(&shorter) < size => text = shorter,
+            Ok(_) => {}
+            Err(error) => work.note_refused(ctx, &error),
+        }
+        cut_off += cut_to(&mut text, room.text);
     }
     let mut messages = before.map_or_else(Vec::new, |before| before.messages.clone());
     messages.extend(said.iter().filter_map(user_message));
@@ -312,9 +333,11 @@ async fn summarise(
     let unquoted = before.map_or(0, |before| before.unquoted).saturating_add(missing);
     let mut all_kept = before.map_or_else(Vec::new, |before| before.kept.clone());
     all_kept.extend(kept);
-    fit_kept(&mut all_kept, room.kept);
+    let not_kept = fit_kept(&mut all_kept, room.kept);
+    let unkept = before.map_or(0, |before| before.unkept).saturating_add(not_kept.gone);
+    tell_of_missing(ctx, version, (cut_off, room.text), not_kept);
     let turns = before.map_or(0, |before| before.turns) + pieces.iter().map(|piece| piece.turns).sum::<u32>();
-    let shown = prompt::shown(&text, (&messages, unquoted), &all_kept, turns);
+    let shown = prompt::shown(&text, (&messages, unquoted), (&all_kept, unkept), turns);
     let last = events.last().map_or(0, |event| event.seq);
     Ok(Summary {
         version,
@@ -324,9 +347,11 @@ async fn summarise(
         model: model.name().into(),
         digest: digest_of(before, events),
         text: text.into(),
+        cut_off,
         messages,
         unquoted,
         kept: all_kept,
+        unkept,
         shown: shown.into(),
         calls,
         usage: work.spent.usage,
@@ -343,8 +368,37 @@ fn digest_of(before: Option<&Summary>, events: &[Arc<Event>]) -> Text {
     chained
 }
 
-/// The text of a reply that can be a summary, cut to what there is room for.
-fn checked(reply: &Reply, before: &str, piece: &Transcript, room: &Room) -> Result<String, SummaryError> {
+/// Shortens notes to what there is room for. Returns how many tokens are missing then.
+fn cut_to(text: &mut String, most: u64) -> u64 {
+    let size = tokens::of_text(text);
+    if size <= most {
+        return 0;
+    }
+    *text = sections::shortened(text, most);
+    size.saturating_sub(tokens::of_text(text))
+}
+
+/// Says what of the notes and of what hooks keep had no room.
+fn tell_of_missing(ctx: &TurnContext, version: u32, (cut_off, room): (u64, u64), not_kept: NotKept) {
+    let mut missing = Vec::new();
+    if cut_off > 0 {
+        missing.push(format!("{cut_off} tokens of its notes are cut off: the model wrote more than {room}"));
+    }
+    let texts = |count: u32| if count == 1 { "1 text".to_owned() } else { format!("{count} texts") };
+    if not_kept.gone > 0 {
+        missing.push(format!("there is no room for {} that hooks keep word for word", texts(not_kept.gone)));
+    }
+    if not_kept.shortened > 0 {
+        missing.push(format!("{} that hooks keep word for word had to be shortened", texts(not_kept.shortened)));
+    }
+    if !missing.is_empty() {
+        let text = format!("summary {version}: {}", missing.join("; "));
+        ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
+    }
+}
+
+/// The text of a reply that can be a summary. It may be longer than there is room for.
+fn checked(reply: &Reply, before: &str, piece: &str, room: &Room) -> Result<String, SummaryError> {
     if reply.stop_reason == StopReason::Refusal {
         return Err(SummaryError::Refused);
     }
@@ -356,8 +410,9 @@ fn checked(reply: &Reply, before: &str, piece: &Transcript, room: &Room) -> Resu
     if text.is_empty() {
         return Err(SummaryError::Empty);
     }
-    let (size, covered) = (tokens::of_text(text), tokens::of_text(before) + tokens::of_text(&piece.text));
-    if size > covered && size > room.text {
+    let (size, covered) = (tokens::of_text(text), tokens::of_text(before) + tokens::of_text(piece));
+    // A small part may make the notes grow, and what is a little too long is shortened.
+    if size > (covered + room.text).max(room.text * MUCH_TOO_LONG) {
         return Err(SummaryError::LongerThanTurns { size, covered });
     }
     if repeats::has_loop(text) {
@@ -366,15 +421,5 @@ fn checked(reply: &Reply, before: &str, piece: &Transcript, room: &Room) -> Resu
     if !prompt::has_heading(text) {
         return Err(SummaryError::NoNotes);
     }
-    Ok(cut_to(text, room.text))
-}
-
-/// The beginning of a text that has at most so many tokens, and a note if something is missing.
-fn cut_to(text: &str, most: u64) -> String {
-    let size = tokens::of_text(text);
-    if size <= most {
-        return text.to_owned();
-    }
-    let bytes = usize::try_from(u128::from(most) * text.len() as u128 / u128::from(size)).unwrap_or(usize::MAX);
-    format!("{}… [cut off]", &text[..text.floor_char_boundary(bytes)])
+    Ok(text.to_owned())
 }

@@ -200,6 +200,14 @@ impl EventFeed {
         }
     }
 
+    /// Holds what `pack` leaves of the events of the log, unless somebody watches or has looked.
+    pub(crate) fn repack(&self, pack: impl FnOnce(Vec<Arc<Event>>) -> Vec<Arc<Event>>) {
+        let mut inner = self.lock();
+        if inner.looks == 0 && !inner.looked_at && !inner.is_watched() {
+            inner.held.repack(pack);
+        }
+    }
+
     /// The lossless viewers that the turn should wait for.
     pub(crate) fn behind(&self) -> Vec<Arc<Queue>> {
         let inner = self.lock();

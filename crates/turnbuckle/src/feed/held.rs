@@ -64,6 +64,12 @@ impl HeldView {
         }
     }
 
+    /// Holds what `pack` leaves of the events that are held. The others are stored, and forgotten here.
+    pub(super) fn repack(&mut self, pack: impl FnOnce(Vec<Arc<Event>>) -> Vec<Arc<Event>>) {
+        self.view.events = pack(std::mem::take(&mut self.view.events));
+        self.unsearched = 0;
+    }
+
     /// From which event on how many must be read, so that all forgotten ones are among them.
     pub(super) fn forgotten(&self) -> Option<(u64, usize)> {
         let events = &self.view.events;

@@ -188,9 +188,11 @@ impl<'a> HookCaller<'a> {
 
 /// A failure that ends the turn.
 pub(crate) fn blocked(hook: &Text, point: Point, failure: &HookFailure) -> Interrupt {
-    let cause = match failure.must_block() {
-        true => Cause::HookMustBlock { hook: hook.clone(), point },
-        false => Cause::HookFailed { hook: hook.clone(), point },
+    let name = hook.clone();
+    let cause = match (failure.is_mismatch(), failure.must_block()) {
+        (true, _) => Cause::HookMismatched { hook: name, point },
+        (false, true) => Cause::HookMustBlock { hook: name, point },
+        (false, false) => Cause::HookFailed { hook: name, point },
     };
     Verdict::failed(format!("hook {hook} failed at {point}: {failure}"), cause).by(Author::hook(hook)).into()
 }

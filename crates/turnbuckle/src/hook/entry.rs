@@ -33,7 +33,7 @@ pub struct Settings {
     pub main_agent_only: bool,
     /// What it injects joins the log and is rendered in its place ever after.
     pub durable: bool,
-    /// With this set, an injection that finds no room is left out with a receipt instead of failing the turn.
+    /// With this set, an injection that finds no room is left out, which its record says, instead of failing the turn.
     pub max_tokens: Option<u32>,
     /// Of injections that may be left out, the lowest goes first.
     pub priority: i32,
@@ -157,7 +157,7 @@ impl HookEntry {
     }
 
     /// What `use` says of it, if a configuration made it.
-    pub(crate) fn configured_use(&self) -> Option<&Text> {
+    pub fn configured_use(&self) -> Option<&Text> {
         self.configured.as_ref().map(|configured| &configured.0)
     }
 
@@ -176,6 +176,24 @@ impl HookEntry {
         match point {
             Point::Stream => OnFailure::Block,
             _ => self.settings.on_failure.unwrap_or(point.default_on_failure()),
+        }
+    }
+
+    /// The same in words, for people: what becomes of the turn or the call when this hook fails at `point`.
+    pub fn failure_in_words(&self, point: Point) -> &'static str {
+        match (self.failure_policy(point), point) {
+            (_, Point::Background | Point::OnLogged) => "it is tried again, then parked",
+            (OnFailure::Ignore, Point::OnStop) => "ignored: nobody judges in its place, and the turn may end",
+            (OnFailure::Ignore, Point::BeforeCompaction) => "ignored: the summary is made without it",
+            (OnFailure::Ignore, _) => "ignored: the turn goes on without it",
+            (OnFailure::Block, Point::BeforeTool | Point::WrapToolCall | Point::AfterTool) => {
+                "the call ends with an error result"
+            }
+            (OnFailure::Block, Point::BeforeCompaction) => {
+                "no summary is made now; after three times none of these turns"
+            }
+            (OnFailure::Block, Point::OnEnded) => "it is told, and no more: the turn is over",
+            (OnFailure::Block, _) => "the turn ends failed",
         }
     }
 
@@ -276,7 +294,7 @@ pub trait HookExt: Into<HookEntry> {
     fn durable(self) -> HookEntry {
         self.into().with(|settings| settings.durable = true)
     }
-    /// Left out with a receipt, lowest priority first, when there is no room for at most so many tokens.
+    /// Left out, which its record says, lowest priority first, when there is no room for at most so many tokens.
     fn sheddable(self, max_tokens: u32, priority: i32) -> HookEntry {
         self.into().with(|settings| {
             settings.max_tokens = Some(max_tokens);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub use crate::change::{Change, Edit, Edited, InjectedText, InjectionSpan};
 pub use crate::message::Injection;
 pub use crate::point::{OnFailure, Point, Points};
-pub use crate::record::{Decision, HookFailure, MustBlock, Record, WrapFailure};
+pub use crate::record::{Decision, HookFailure, Mismatched, MustBlock, Record, WrapFailure};
 pub use closure::{background, gate, guard, observe, post, pre, stop, transform};
 pub use decision::{AfterAgent, AfterModel, AfterTool, BeforeAgent, BeforeCompaction, BeforeModel, BeforeTool, OnStop};
 pub(crate) use entry::Code;

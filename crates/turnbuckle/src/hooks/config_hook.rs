@@ -135,23 +135,33 @@ impl fmt::Debug for HookBuildContext<'_> {
 
 /// An option with a value that the hook cannot work with.
 #[derive(Debug, thiserror::Error)]
-#[error("`{option}` {why}")]
+#[error("{}{why}", named(option))]
 pub struct OptionError {
-    /// The name of the option.
+    /// The name of the option; empty if what is wrong stands somewhere else.
     pub option: &'static str,
     /// The index of the bad item, from 0, if the option is a list.
     pub item: Option<usize>,
-    /// What is wrong with the value, as the rest of a sentence that starts with the option's name: "must be at least 1".
+    /// What is wrong with the value, as the rest of a sentence that starts with the option's name: "must be at least 1". A whole
+    /// sentence if there is no option.
     pub why: String,
     /// The error that caused this one.
     #[source]
     pub source: Option<BoxError>,
 }
 
+fn named(option: &str) -> String {
+    if option.is_empty() { String::new() } else { format!("`{option}` ") }
+}
+
 impl OptionError {
     /// Says what is wrong with an option, as the rest of a sentence that starts with its name.
     pub fn new(option: &'static str, why: impl Into<String>) -> Self {
         Self { option, item: None, why: why.into(), source: None }
+    }
+
+    /// Says what is wrong with something that the options lead to, such as an entry of a file: that is what must be mended.
+    pub fn elsewhere(why: impl Into<String>) -> Self {
+        Self::new("", why)
     }
 
     /// Points to one item of an option that is a list, by its index from 0.

@@ -70,7 +70,7 @@ impl Demo {
         });
         let said: String = said.unwrap_or_default().chars().take(200).collect();
         let text = format!(
-            "I am the demo model, a stand-in: nobody clever is answering. You said: {said}\n\
+            "I am the demo model, a stand-in: nobody clever is answering. You said: {said}\n\n\
              A real model answers with a key (ANTHROPIC_API_KEY, OPENAI_API_KEY) or with --model ollama:MODEL."
         );
         for word in text.split_inclusive(' ') {

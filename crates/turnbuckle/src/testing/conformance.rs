@@ -29,8 +29,8 @@ use crate::message::Injection;
 use crate::scope::Author;
 use crate::store::{
     Act, ActKind, ApprovedReply, Batch, Claim, ConversationStatus, Cut, Deletion, Hold, InboxFilter, InboxItem,
-    InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, Lease, MAX_INBOX, PurgeLimits, Purged,
-    RENEW_EVERY, Recovery, STORE_FILES, Scratch, ScratchWrite, Store, StoreError, Stub, Tombstone, Totals,
+    InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, Lease, ListPart, MAX_INBOX, PurgeLimits,
+    Purged, RENEW_EVERY, Recovery, STORE_FILES, Scratch, ScratchWrite, Store, StoreError, Stub, Tombstone, Totals,
 };
 use crate::{Actor, BoxFuture, ConversationId, Limits, Scope, Timestamp, TurnId};
 
@@ -63,6 +63,7 @@ promises! {
         a_conversation_belongs_to_whoever_opened_it_first,
         what_was_never_opened_is_not_found,
         conversations_are_listed_newest_first,
+        a_part_of_the_list_is_like_the_list,
         while_a_lease_holds_no_other_writer_may_claim,
         of_many_claims_at_once_one_is_granted,
         a_lease_that_was_not_renewed_lapses,

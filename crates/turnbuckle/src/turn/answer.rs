@@ -46,7 +46,7 @@ pub(crate) enum Taken {
 pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Result<Taken, StoreError> {
     let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
     let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
-        return refuse(active, order, AnswerError::Stale("nothing is asked under this id".into()));
+        return refuse(active, order, AnswerError::NotAsked);
     };
     if let Err(error) = may_answer(&active.ctx().clone(), &question, &order).await? {
         return refuse(active, order, error);

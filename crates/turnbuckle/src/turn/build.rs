@@ -163,6 +163,15 @@ fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
         },
         cause: if refused.is_some() { CutCause::Refused } else { CutCause::Estimate },
     });
+    if agent.wants_summaries() && !ctx.conversation.is_sub_agent() {
+        let shown = if plan.shows_newer_summary() { newest.as_ref() } else { window.summary() };
+        let uncovered = plan.turns_left_out_behind(shown.map_or(0, |shown| shown.last));
+        if uncovered > 0 {
+            let turns = if uncovered == 1 { "1 turn was".to_owned() } else { format!("{uncovered} turns were") };
+            let text = format!("{turns} left out before there was a summary of them; the next one covers them");
+            ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
+        }
+    }
     let is_idle = window.last_cut().is_some_and(|last| is_idle_since(active.state.window.events(), last.made_at));
     active.state.cut(&plan, cut.clone(), newest.as_ref());
     active.memory.note_cut(active.cache.messages());

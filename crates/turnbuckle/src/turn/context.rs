@@ -19,6 +19,8 @@ use crate::access::{Access, AccessTo, Action, AnswerRule};
 use crate::agent::Agent;
 use crate::audit::{AuditOptions, AuditRedaction};
 use crate::clock::Clock;
+use crate::context::summary_room::SummaryRoom;
+use crate::cut::Factor;
 use crate::event::{EventKind, Question};
 use crate::feed::{EventFeed, LiveEvent};
 use crate::id::{CallId, ConversationId, Ids, TurnId};
@@ -266,6 +268,11 @@ impl TurnContext {
         let owner = self.store().owner(id).await?;
         let may = |owner: &Actor| self.services.access.may(actor, AccessTo::new(id, owner), Action::Answer);
         Ok(*actor != Actor::System && owner.as_ref().is_some_and(may))
+    }
+
+    /// How large a summary may become in contexts with these limits, where estimates are corrected by `factor`.
+    pub(crate) fn summary_room(&self, limits: &Limits, factor: Factor) -> SummaryRoom {
+        SummaryRoom::of(self.agent.history_capacity(limits, factor), self.agent.history_target(limits, factor))
     }
 
     pub(crate) fn agent_name(&self) -> &Text {

@@ -156,7 +156,10 @@ pub(crate) struct RecordedAnswer {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum AnswerError {
-    /// The call is unknown, answered or expired, or the answer is about other arguments than those shown.
+    /// The call waits for no answer: it is unknown, or was answered before.
+    #[error("nothing is asked under this id")]
+    NotAsked,
+    /// The question has expired, or the answer is about other arguments than those shown.
     #[error("{0}")]
     Stale(Text),
     /// It is not an answer to this kind of question.

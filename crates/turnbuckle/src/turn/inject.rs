@@ -88,7 +88,7 @@ pub(super) struct Addition<'a> {
 }
 
 /// Adds contents of one hook to the candidates. What does not fit into the reserve beside `other` tokens is left out
-/// with a receipt in the hook's record, or fails the turn.
+/// which the hook's record says, or fails the turn.
 pub(super) fn admit(
     ctx: &TurnContext,
     candidates: &mut Vec<Candidate>,

@@ -26,6 +26,9 @@ async fn they_take_no_message_where_that_is_refused_unless_its_sender_insists() 
         assert!(matches!(refused, Err(SendError::OtherAgent { agent, .. }) if *agent == *"a"));
     }
     assert!(other.turn(&id, "hello", ann.clone()).await.is_err());
+    assert_eq!(other.other_agent(&id, &ann).await?.as_deref(), Some("a"), "it is told before somebody tries");
+    assert_eq!(own.other_agent(&id, &ann).await?, None);
+    assert!(other.other_agent(&id, &Scope::user("bob")).await.is_err(), "and to those alone who may read");
     assert_eq!(own.log(&id, ann.clone()).await?.len(), 6, "nothing was stored");
     // Where no turn was, there is no agent yet.
     other.create(Some("empty".into()), &ann).await?;
@@ -40,6 +43,7 @@ async fn they_take_no_message_where_that_is_refused_unless_its_sender_insists() 
 async fn they_go_on_with_this_agent_where_nothing_else_is_said() -> Result<(), Box<dyn std::error::Error>> {
     let (store, id, ann) = (MemoryStore::default(), ConversationId::from("c"), Scope::user("ann"));
     with_agent("a", &store, OtherAgents::default()).turn(&id, "hi", ann.clone()).await?;
+    assert_eq!(with_agent("b", &store, OtherAgents::default()).other_agent(&id, &ann).await?, None);
     assert!(completed(&with_agent("b", &store, OtherAgents::default()).turn(&id, "hi", ann).await?));
     Ok(())
 }

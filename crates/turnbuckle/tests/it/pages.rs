@@ -63,6 +63,27 @@ async fn pages_of_the_list_hold_every_conversation_once() -> Result<(), Box<dyn 
 }
 
 #[tokio::test]
+async fn a_page_of_the_list_is_full_however_many_of_others_stand_between() -> Result<(), Box<dyn std::error::Error>> {
+    let (all, ann, bob) = (conversations()?, Scope::user("ann"), Scope::user("bob"));
+    for number in 0..450 {
+        let (name, owner) = if number % 150 == 0 { ("c", &ann) } else { ("b", &bob) };
+        all.create(Some(id(&format!("{name}{number}"))), owner).await?;
+    }
+    let of = async |before: Option<&str>, most| {
+        let page = all.list_page(before.map(id).as_ref(), most, &ann).await?;
+        let ids: Vec<_> = page.items.iter().map(|one| one.id.to_string()).collect();
+        Ok::<_, Box<dyn std::error::Error>>((ids.join(" "), page.more))
+    };
+    assert_eq!(of(None, 2).await?, ("c300 c150".to_owned(), true));
+    assert_eq!(of(None, 3).await?, ("c300 c150 c0".to_owned(), false));
+    assert_eq!(of(Some("c300"), 1).await?, ("c150".to_owned(), true));
+    assert_eq!(of(Some("c0"), 1).await?, (String::new(), false));
+    assert_eq!(all.summary(&id("c150"), &ann).await?.id, id("c150"));
+    assert!(all.summary(&id("b1"), &ann).await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
 async fn pages_of_the_log_hold_every_event_once() -> Result<(), Box<dyn std::error::Error>> {
     let (all, ann) = (conversations()?, Scope::user("ann"));
     for message in ["1", "2", "3"] {

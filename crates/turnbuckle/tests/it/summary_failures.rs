@@ -7,13 +7,14 @@ use std::time::Duration;
 use turnbuckle::audit::{AuditLimits, AuditOptions};
 use turnbuckle::context::tokens;
 use turnbuckle::feed::{FeedItem, LiveEvent};
+use turnbuckle::hook::{BeforeCompaction, BeforeCompactionContext, Hook};
 use turnbuckle::message::Usage;
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{OnExhausted, Script};
 use turnbuckle::store::{CallPurpose, Job, JobKind, Store as _};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::{Recorder, Rig};
-use turnbuckle::{Agent, BoxFuture, Limits, Outcome, Reply};
+use turnbuckle::{Agent, BoxError, BoxFuture, Limits, Outcome, Reply};
 
 /// How a call of [`Unsteady`] goes.
 #[derive(Clone, Copy)]
@@ -270,4 +271,110 @@ async fn a_scripted_summary_goes_on_behind_the_replies_that_failed() {
     let texts: Vec<&str> = summaries.iter().map(|summary| &*summary.text).collect();
     assert!(texts.len() > 1 && texts.iter().all(|text| *text == "## Goal\nthe notes"), "{texts:?}");
     assert!(summaries[0].calls >= 2, "the failed try counts");
+}
+
+/// Writes notes of so many facts, and of fewer when it is asked to write them again.
+#[derive(Clone)]
+struct Wordy {
+    facts: usize,
+    when_asked_again: usize,
+    again: Arc<AtomicUsize>,
+}
+
+impl Model for Wordy {
+    fn stream<'a>(&'a self, request: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
+        let again = request.messages[0].content().text().contains("Write them again in at most");
+        self.again.fetch_add(usize::from(again), Ordering::Relaxed);
+        let facts = if again { self.when_asked_again } else { self.facts };
+        let facts: String = (0..facts).map(|n| format!("- fact {n}: heron {n} of pond {}\n", n * 7)).collect();
+        let notes = format!("## Goal\nCount herons.\n## Done\n{facts}## Facts\n- the code word is grey");
+        Box::pin(std::future::ready(Ok(Reply::text(notes))))
+    }
+}
+
+#[tokio::test]
+async fn notes_that_are_too_long_are_asked_for_once_more_and_what_is_cut_off_of_each_section_is_told() {
+    for (when_asked_again, is_cut) in [(5, false), (38, true)] {
+        let speaker = Script::says(["ok"]).when_exhausted(OnExhausted::Repeat);
+        let limits = Limits { context_tokens: 4_000, injection_reserve: 100, ..Limits::default() };
+        let wordy = Wordy { facts: 40, when_asked_again, again: Arc::default() };
+        let agent = Agent::builder("a", speaker).limits(limits).summary_model(wordy.clone()).build().unwrap();
+        let store = MemoryStore::default();
+        let mut rig = Rig::on(agent, store.clone());
+        for n in 0..40 {
+            rig.ended(format!("message {n} {}", "word ".repeat(150))).await.unwrap();
+            rig.conversations.drain(Duration::from_secs(600)).await;
+        }
+        let summaries = store.summaries(&rig.id).await.unwrap();
+        assert!(!summaries.is_empty());
+        assert!(wordy.again.load(Ordering::Relaxed) >= summaries.len());
+        for summary in &summaries {
+            assert!(
+                summary.text.contains("- fact 4") && summary.text.ends_with("- the code word is grey"),
+                "{}",
+                summary.text
+            );
+            assert!(tokens::of_text(&summary.text) <= 390, "{}", tokens::of_text(&summary.text));
+            assert_eq!(summary.cut_off > 0, is_cut);
+        }
+        let is_told = rig.told().iter().any(|told| {
+            matches!(&told.item, FeedItem::Live(LiveEvent::Notice { text, .. }) if text.contains("tokens of its notes are cut off"))
+        });
+        assert_eq!(is_told, is_cut);
+    }
+}
+
+/// Keeps a text of its own size for each summary.
+struct Keeps(AtomicUsize);
+
+impl Hook for Keeps {
+    async fn before_compaction(&self, context: &mut BeforeCompactionContext) -> Result<BeforeCompaction, BoxError> {
+        let n = self.0.fetch_add(1, Ordering::Relaxed);
+        context.keep(format!("plan-{n}"));
+        if n == 1 {
+            context.keep(format!("all of it: {}", "word ".repeat(2_000)));
+        }
+        Ok(BeforeCompaction::Continue)
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_a_hook_keeps_and_that_has_no_room_takes_no_other_with_it_and_is_told() {
+    let speaker = Recorder::of(Script::says(["ok"]).when_exhausted(OnExhausted::Repeat));
+    let limits = Limits { context_tokens: 4_000, injection_reserve: 100, ..Limits::default() };
+    let wordy = Wordy { facts: 2, when_asked_again: 2, again: Arc::default() };
+    let agent =
+        Agent::builder("a", speaker.clone()).limits(limits).summary_model(wordy).hook(Keeps(AtomicUsize::new(0)));
+    let store = MemoryStore::default();
+    let mut rig = Rig::on(agent.build().unwrap(), store.clone());
+    while store.summaries(&rig.id).await.unwrap_or_default().len() < 2 {
+        rig.ended(format!("message {}", "word ".repeat(150))).await.unwrap();
+        rig.conversations.drain(Duration::from_secs(600)).await;
+    }
+    let newest = store.summaries(&rig.id).await.unwrap().pop().unwrap();
+    for kept in ["plan-0", "plan-1", "all of it: word word", "more bytes]"] {
+        assert!(newest.shown.contains(kept), "{kept}: {}", newest.shown);
+    }
+    let is_told = rig.told().iter().any(|told| {
+        matches!(&told.item, FeedItem::Live(LiveEvent::Notice { text, .. }) if text.contains("1 text that hooks keep word for word had to be shortened"))
+    });
+    assert!(is_told);
+}
+
+#[tokio::test]
+async fn contexts_without_room_for_history_have_no_summaries() {
+    let speaker = Script::says(["ok"]).when_exhausted(OnExhausted::Repeat);
+    // What system prompt and reserve leave is less than nothing: every turn is a cut.
+    let limits = Limits { context_tokens: 4_000, injection_reserve: 2_000, ..Limits::default() };
+    let wordy = Wordy { facts: 2, when_asked_again: 2, again: Arc::default() };
+    let agent = Agent::builder("a", speaker).limits(limits).summary_model(wordy).system("word ".repeat(2_100));
+    let store = MemoryStore::default();
+    let mut rig = Rig::on(agent.build().unwrap(), store.clone());
+    for n in 0..6 {
+        assert_eq!(rig.ended(format!("hello {n}")).await.unwrap().outcome, Outcome::Completed);
+        rig.conversations.drain(Duration::from_secs(600)).await;
+    }
+    assert!(store.cuts(&rig.id).await.unwrap().len() > 2);
+    assert!(store.summaries(&rig.id).await.unwrap().is_empty());
+    assert!(store.jobs(&rig.id).await.unwrap().is_empty());
 }

@@ -88,14 +88,20 @@ async fn an_answer_is_stale_when_unknown_given_before_or_about_other_arguments()
         let digest = digest.map(Into::into);
         rig.conversations.resolve(&rig.id, &call.into(), Answer::Approve, digest, Scope::local()).await.map(drop)
     };
-    assert!(matches!(resolve("nobody", None).await, Err(ResolveError::Stale { .. })));
+    let why = |refused: Result<(), ResolveError>| match refused {
+        Err(ResolveError::Stale { why, .. }) => why.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let unknown = why(resolve("nobody", None).await);
+    assert_eq!(unknown, format!("conversation {} has no call nobody", rig.id));
     assert!(matches!(resolve("c1", Some("another")).await, Err(ResolveError::Stale { .. })));
     let stranger = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, Scope::user("eve")).await;
     assert!(matches!(stranger, Err(ResolveError::NotFound { .. })));
     let unfit = rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Result(json!(1)), None, Scope::local()).await;
     assert!(matches!(unfit, Err(ResolveError::Unfit { .. })));
     resolve("c1", None).await.unwrap();
-    assert!(matches!(resolve("c1", None).await, Err(ResolveError::Stale { .. })));
+    let again = why(resolve("c1", None).await);
+    assert!(again.starts_with("it was answered before: approved by user local at "), "{again}");
 }
 
 #[tokio::test]

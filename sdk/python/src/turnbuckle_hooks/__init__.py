@@ -28,12 +28,14 @@ from ._decisions import (
     regenerate,
     reject,
     rewrite,
+    skip,
 )
 from ._hooks import POINTS, NextFailed, annotate, hook, progress
 from ._server import run
 from ._views import (
     Background,
     Call,
+    Compaction,
     ConversationChange,
     Ended,
     Event,
@@ -51,6 +53,7 @@ __all__ = [
     "POINTS",
     "Background",
     "Call",
+    "Compaction",
     "ConversationChange",
     "Decision",
     "Ended",
@@ -84,4 +87,5 @@ __all__ = [
     "reject",
     "rewrite",
     "run",
+    "skip",
 ]

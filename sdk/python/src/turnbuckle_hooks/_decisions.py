@@ -68,6 +68,11 @@ def prevent(reason: str) -> Decision:
     return Decision("prevent", reason=reason)
 
 
+def skip(reason: str) -> Decision:
+    """Make no summary of these turns (before_compaction)."""
+    return Decision("skip", reason=reason)
+
+
 def approve() -> Decision:
     """The calls of this reply need no further gate (after_model)."""
     return Decision("approve")
@@ -86,11 +91,13 @@ def go_on(
     result: Any = None,
     notes: Content | Sequence[Content] | None = None,
     suggest: str | None = None,
+    keep: str | Sequence[str] | None = None,
 ) -> Decision:
     """Go on, with these edits.
 
     ``inject``: before_agent, before_model, after_agent, on_conversation. ``prompt``: before_agent.
     ``messages``: before_model. ``result``: after_agent. ``notes`` and ``suggest``: background.
+    ``keep``: before_compaction, texts that stay word for word beside the summary.
     """
     return Decision(
         "continue",
@@ -100,6 +107,7 @@ def go_on(
         result=result,
         notes=_several(notes),
         suggest=suggest,
+        keep=[keep] if isinstance(keep, str) else None if keep is None else list(keep),
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextvars
+import dis
 import inspect
+import sys
 from typing import Any, Callable, Sequence, TypeVar
 
 from ._views import (
     Background,
     Call,
+    Compaction,
     ConversationChange,
     Ended,
     Event,
@@ -39,30 +42,42 @@ POINTS: dict[str, Arguments] = {
     "on_stop": lambda p: (StopTurn(p),),
     "after_agent": lambda p: (Turn(p["turn"]), reply_of(p), p.get("result")),
     "background": lambda p: (Background(p),),
+    "before_compaction": lambda p: (Compaction(p),),
     "on_ended": lambda p: (Ended(p),),
     "on_logged": lambda p: (Logged(p),),
     "on_event": lambda p: (Event(p["event"]),),
 }
 TOOL_POINTS = ("before_tool", "wrap_tool_call", "after_tool")
 WRAPS = ("wrap_model_call", "wrap_tool_call")
+# What Python 3.10 and 3.11 compile `await`, `async for` and `async with` to.
+WAITING = ("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH")
 
 
 class NextFailed(Exception):
     """What a wrap wraps has failed. A wrap that does not catch it passes the failure on as it was."""
 
 
+def waits(function: Callable[..., Any]) -> bool:
+    """Whether a function can wait. An ``async`` one that awaits nothing cannot, and needs no task."""
+    if not inspect.iscoroutinefunction(function):
+        return False
+    # Newer versions begin a task at once, which costs no more than this saves.
+    return sys.version_info >= (3, 12) or any(one.opname in WAITING for one in dis.get_instructions(function))
+
+
 class Registered:
     """A function at a point."""
 
-    __slots__ = ("arguments", "function", "is_plain", "name", "nothing", "point", "tools")
+    __slots__ = ("arguments", "function", "is_async", "is_plain", "name", "nothing", "point", "tools")
 
     def __init__(self, name: str, point: str, tools: tuple[str, ...], function: Callable[..., Any]) -> None:
         self.name, self.point, self.tools, self.function = name, point, tools, function
         self.arguments = POINTS[point]
         # What `None` means, as it is sent: the most frequent answer by far.
         self.nothing = b'{"decision":"accept"}' if point == "on_stop" else b'{"decision":"continue"}'
+        self.is_async = inspect.iscoroutinefunction(function)
         # Whether it answers without waiting for anything.
-        self.is_plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function) and point != "stream"
+        self.is_plain = inspect.isfunction(function) and not waits(function) and point not in ("stream", *WRAPS)
 
 
 class Running:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import traceback
-from typing import Any
+from typing import Any, Coroutine
 
 from ._hooks import POINTS, REGISTERED, RUNNING, WRAPS, NextFailed, Registered, Running
 from ._views import Reply, Result
@@ -27,15 +27,20 @@ decode = json.JSONDecoder().raw_decode
 def run() -> None:
     """Serves the registered hooks until the runtime closes stdin. Does not return before.
 
-    From here on ``print`` writes to stderr: stdout belongs to the protocol.
+    From here on ``print`` writes to stderr, and stdin is empty: both pipes belong to the protocol.
     """
     if not REGISTERED:
         raise RuntimeError("no hook is registered: use @hook(point) before run()")
-    out = os.dup(1)
+    # The protocol's pipes get numbers that no child process has. One that read stdin would take lines of the protocol and wait
+    # for the runtime to close it.
+    given, out = os.dup(0), os.dup(1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
     os.dup2(2, 1)
     try:
         # It cancels what still runs when stdin is closed.
-        asyncio.run(_Server(out).serve())
+        asyncio.run(_Server(given, out).serve())
     except KeyboardInterrupt:
         pass
 
@@ -48,9 +53,18 @@ def not_a_decision(name: str, answer: Any) -> TypeError:
     return TypeError(f"{name} returned {type(answer).__name__}, which is no decision")
 
 
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine that awaits nothing returns."""
+    try:
+        coroutine.send(None)
+    except StopIteration as returned:
+        return returned.value
+    raise RuntimeError("it waits, though nothing in it awaits")
+
+
 class _Server:
-    def __init__(self, out: int) -> None:
-        self._out = out
+    def __init__(self, given: int, out: int) -> None:
+        self._given, self._out = given, out
         # Calls that wait for something. A task that has not begun yet is not in `_begun`.
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._begun: set[int] = set()
@@ -66,15 +80,15 @@ class _Server:
     async def serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._closed = self._loop.create_future()
-        self._loop.add_reader(0, self._readable)
+        self._loop.add_reader(self._given, self._readable)
         try:
             await self._closed
         finally:
-            self._loop.remove_reader(0)
+            self._loop.remove_reader(self._given)
 
     def _readable(self) -> None:
         try:
-            data = os.read(0, READ_SIZE)
+            data = os.read(self._given, READ_SIZE)
             if not data:
                 self._closed.set_result(None)
                 return
@@ -144,6 +158,11 @@ class _Server:
         token = RUNNING.set(running)
         try:
             answer = registered.function(*registered.arguments(params))
+            if registered.is_async:
+                answer = at_once(answer)
+        except asyncio.CancelledError:
+            running.is_open = False
+            self._fail(number, CANCELLED, "cancelled")
         except (Exception, SystemExit) as error:
             self._failed(running, error)
         else:

@@ -102,12 +102,12 @@ class _OverTurn(View):
     conversation: str
     turn: str
     agent: str
-    outcome: str
 
 
 class Ended(_OverTurn):
     """A turn that is over."""
 
+    outcome: str
     permission_mode: str
     reason: str | None = None
     usage: dict[str, int]
@@ -118,6 +118,7 @@ class Ended(_OverTurn):
 class Background(_OverTurn):
     """A completed turn, for work aside."""
 
+    outcome: str
     actor: dict[str, Any]
     messages: list[Message]
     reply: Reply | None
@@ -125,6 +126,14 @@ class Background(_OverTurn):
     def __init__(self, raw: dict[str, Any]) -> None:
         super().__init__(raw)
         self.reply = reply_of(raw)
+
+
+class Compaction(_OverTurn):
+    """The oldest turns, of which a summary is about to be made: ``transcript`` is what its model reads."""
+
+    actor: dict[str, Any]
+    turns: int
+    transcript: str
 
 
 class ConversationChange(View):

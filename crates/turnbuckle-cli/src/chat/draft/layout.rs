@@ -52,10 +52,7 @@ impl Draft {
 
     fn shown(&self, ch: char) -> String {
         match self.paste_of(ch) {
-            Some(paste) => {
-                let lines = paste.lines().count();
-                if lines > 1 { format!("[{lines} pasted lines]") } else { format!("[{} pasted letters]", paste.len()) }
-            }
+            Some(paste) => paste.word.clone(),
             None => ch.to_string(),
         }
     }

@@ -76,7 +76,7 @@ impl Session {
             }
             // What is offered stands there, with what keys do.
             Mode::Always(choice) => (choice.label(), Vec::new()),
-            Mode::Pick(_) => ("number › ".to_owned(), Vec::new()),
+            Mode::Pick(_) => (self.pick_label(), Vec::new()),
             Mode::Plain => {
                 let mut keys = match &pending.question {
                     question if can_be_standing(question) => vec!["a approves", "d denies", "e edits", "A always"],
@@ -134,8 +134,19 @@ impl Session {
         self.mode = Mode::Arguments;
     }
 
-    /// Back to the question itself.
+    /// What stands before the number of a conversation.
+    pub(super) fn pick_label(&self) -> String {
+        let none = if self.projection.events.is_empty() { "for a new one" } else { "to stay here" };
+        format!("number, or Esc {none} › ")
+    }
+
+    /// Back to the question itself, or to the conversation that this is.
     pub(super) fn end_mode(&mut self) {
+        if matches!(self.mode, Mode::Pick(_)) {
+            let is_new = self.projection.events.is_empty();
+            let what = if is_new { "a new conversation" } else { "this conversation goes on" };
+            self.view.say("", Tone::Dim, &format!("{what}: {}", self.id));
+        }
         self.mode = Mode::Plain;
         self.view.draft.clear();
     }
@@ -147,8 +158,8 @@ impl Session {
             let chosen = trimmed.parse::<usize>().ok().and_then(|number| conversations.get(number.checked_sub(1)?));
             match (chosen.cloned(), trimmed) {
                 (Some(id), _) => self.go_on_with(id),
-                (None, "") => self.mode = Mode::Plain,
-                (None, _) => self.view.say("", Tone::Dim, "type the number of a conversation; Enter alone goes back"),
+                (None, "") => self.end_mode(),
+                (None, _) => self.view.say("", Tone::Dim, "type the number of a conversation; Esc picks none"),
             }
             return;
         }

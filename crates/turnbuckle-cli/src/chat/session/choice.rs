@@ -29,7 +29,10 @@ impl Choice {
     pub(super) fn lines(&self) -> Vec<String> {
         let row = |(place, approval): (usize, &StandingApproval)| {
             let mark = if place == self.chosen { '›' } else { ' ' };
-            format!("{mark} {} {}", place + 1, brief(&approval.covered()))
+            // A rule is exact and hard to read; whoever chooses must know what it lets through.
+            let words = rules::in_words(&approval.tool, &approval.arguments);
+            let words = words.map_or_else(String::new, |words| format!("{words}: "));
+            format!("{mark} {} {words}{}", place + 1, brief(&approval.covered()))
         };
         let keys = ["Up, Down or a number chooses", "Enter stores it and approves", "Esc goes back"];
         self.offered.iter().enumerate().map(row).chain(keys.map(str::to_owned)).collect()

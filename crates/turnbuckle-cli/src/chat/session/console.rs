@@ -1,5 +1,6 @@
 //! The terminal that a chat has, from one conversation to the next.
 
+use super::super::keys::Keys;
 use super::super::terminal::{BEGIN_REPORTS, END_REPORTS, Terminal};
 use crate::Stopped;
 use crate::exit::Exit;
@@ -14,6 +15,8 @@ pub(in super::super) struct Console {
     pub(super) output: Option<Output>,
     pub(super) signals: Signals,
     pub(super) terminal: Terminal,
+    /// A conversation may end in the middle of a paste, whose rest must not become keys for the next one.
+    pub(super) keys: Keys,
 }
 
 impl Console {
@@ -23,7 +26,7 @@ impl Console {
         let signals = Signals::listen(Second::IsPassedOn).map_err(broken)?;
         let terminal = Terminal::take().map_err(broken)?;
         output.out(BEGIN_REPORTS);
-        Ok(Self { output: Some(output), signals, terminal })
+        Ok(Self { output: Some(output), signals, terminal, keys: Keys::default() })
     }
 
     /// Says why the chat goes on as it was.

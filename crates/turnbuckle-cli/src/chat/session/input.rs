@@ -6,20 +6,23 @@ use super::super::command_queue::Command;
 use super::super::commands::{self, Input};
 use super::super::complete::{Completion, list_files};
 use super::super::draft::Typed;
-use super::super::keys::Key;
+use super::super::keys::{Key, LONGEST_PASTE};
 use super::super::own_command::OwnCommand;
 use super::super::styled::Row;
 use super::super::view::Sent;
 use super::super::{history, pictures};
 use super::Session;
 use super::answers::Mode;
-use crate::show::Tone;
+use crate::show::{Tone, count};
 
 impl Session {
     pub(super) fn pressed(&mut self, key: Key) {
         // Nobody pressed these.
         if matches!(key, Key::FocusIn | Key::FocusOut) {
             return self.view.focus(key == Key::FocusIn);
+        }
+        if let Key::PasteCut(missing) = key {
+            return self.tell_cut_paste(missing);
         }
         self.interrupted = false;
         let key = self.held_key(key);
@@ -45,6 +48,14 @@ impl Session {
         if !completes {
             self.look_for_completion();
         }
+        self.view.redraw();
+    }
+
+    /// Says that a paste was too long.
+    fn tell_cut_paste(&mut self, missing: usize) {
+        let (most, missing) = (LONGEST_PASTE >> 20, count(missing, "byte"));
+        let text = format!("a paste is taken up to {most} MiB: its last {missing} are missing in the line being typed");
+        self.view.say("warning", Tone::Bad, &format!("{text}\n`@file` names a file that the model can read in parts"));
         self.view.redraw();
     }
 

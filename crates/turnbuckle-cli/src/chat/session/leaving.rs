@@ -100,7 +100,6 @@ impl Session {
         // What is not done by then stays in the store, for the next process that resumes the conversation.
         let _ = tokio::time::timeout(CLOSING, ended).await;
         self.view.remove_footer();
-        let (id, options) = (&self.id, &self.hints.options);
         let mut words = String::new();
         if self.hints.durable && !self.projection.events.is_empty() {
             // If it cannot be asked, the commands are printed: they say what is wrong.
@@ -116,7 +115,7 @@ impl Session {
                 words += &format!("It waits: {what_to_do}\n");
             }
             if matches!(leave, Leave::Exit(_)) {
-                words += &format!("Go on: `turnbuckle chat -c {id}{options}`\n");
+                words += &format!("Go on: {}\n", self.hints.chat());
             }
         }
         self.view.output.out(clean(&words));

@@ -14,6 +14,7 @@ use super::data::{Call, Conversation};
 use super::quoted;
 use crate::Stopped;
 use crate::exit::Exit;
+use crate::output;
 use crate::problem::Problem;
 use crate::show::{clean, count};
 
@@ -26,6 +27,7 @@ pub(super) fn write(conversation: &Conversation, id: &ConversationId, file: &Pat
     let failed =
         |error: std::io::Error| Stopped::failed(Problem::error(format!("writing {}: {error}", file.display())));
     replace(file, page(conversation, id).as_bytes()).map_err(failed)?;
+    output::say(&clean(&format!("the page is in {}", file.display())));
     Ok(Exit::Completed)
 }
 

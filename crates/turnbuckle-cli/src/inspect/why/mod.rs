@@ -331,6 +331,9 @@ fn spent_on_summaries(conversation: &Conversation) -> String {
         let (read, written, cost) = (usage.input, usage.output, dollars(cost));
         let _ = writeln!(text, "summaries: {versions}, {read} tokens read, {written} written{cost}, beside the calls");
     }
+    for summary in conversation.summaries.iter().filter(|summary| summary.cut_off > 0) {
+        let _ = writeln!(text, "  version {}: {} tokens of its notes were cut off", summary.version, summary.cut_off);
+    }
     let failed = conversation.failed_summaries;
     if failed.calls > 0 {
         let (calls, took) = (count(failed.calls as usize, "call"), took(failed.usage, failed.cost));

@@ -8,13 +8,14 @@ use axum::response::{IntoResponse as _, Response};
 use sha2::{Digest as _, Sha256};
 use turnbuckle::access::Action;
 use turnbuckle::conversation::SendError;
+use turnbuckle::event::Question;
 use turnbuckle::{CallId, ConversationId, TurnId, UserInput, WhileBusy};
 
 use super::pages::{Said, delete_question, shown};
-use crate::extract::InPath;
+use crate::live_questions;
 use crate::page::read_answer;
 use crate::page::segment;
-use crate::page_caller::{PageCaller, PageForm, see_other};
+use crate::page_caller::{PageCaller, PageForm, PagePath, see_other};
 use crate::rejection::{Code, Rejection};
 use crate::server::App;
 
@@ -63,7 +64,11 @@ pub(super) async fn begin(State(app): State<Arc<App>>, form: PageForm) -> Respon
 }
 
 /// Sends a message.
-pub(super) async fn send(State(app): State<Arc<App>>, InPath(id): InPath<ConversationId>, form: PageForm) -> Response {
+pub(super) async fn send(
+    State(app): State<Arc<App>>,
+    PagePath(id): PagePath<ConversationId>,
+    form: PageForm,
+) -> Response {
     let text = form.get("content").unwrap_or_default().replace("\r\n", "\n");
     let sent = sent(&app, &form, &id, &text).await;
     told(&app, &form.who, &id, sent, Some(&text)).await
@@ -107,16 +112,25 @@ fn key_of(form: &str, text: &str) -> String {
 /// Answers a call that waits.
 pub(super) async fn answer(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let answered = async {
         app.takes_work()?;
         let scope = form.who.caller.scope.clone();
         let call = CallId::from(form.get("call").unwrap_or_default());
+        let read = |question: &Question| {
+            let answer = read_answer(question, &form.fields);
+            answer.map_err(|error| Rejection::bad_request(format!("the answer does not fit: {error}")))
+        };
+        if let Some(asked) = app.live_questions.find(&id, &call) {
+            app.conversations.may(&id, Action::Answer, &scope).await?;
+            let answer = read(&asked.pending.question)?;
+            live_questions::answer(&app, &asked, answer, form.get("digest"), &scope).await?;
+            return Ok(done(&form.who, &id));
+        }
         let pending = app.conversations.question(&id, &call, &scope).await?;
-        let answer = read_answer(&pending.question, &form.fields)
-            .map_err(|error| Rejection::bad_request(format!("the answer does not fit: {error}")))?;
+        let answer = read(&pending.question)?;
         let digest = form.get("digest").map(Into::into);
         app.conversations.resolve(&id, &call, answer, digest, scope).await?;
         Ok(done(&form.who, &id))
@@ -128,7 +142,7 @@ pub(super) async fn answer(
 /// Cancels the turn under way.
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let cancelled = app.conversations.cancel(&id, form.who.caller.scope.clone()).await;
@@ -139,7 +153,7 @@ pub(super) async fn cancel(
 /// Takes back a message that waits.
 pub(super) async fn take_back(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let taken = async {
@@ -158,7 +172,7 @@ pub(super) async fn take_back(
 /// Names the conversation.
 pub(super) async fn rename(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let title = form.get("title").unwrap_or_default();
@@ -173,7 +187,7 @@ pub(super) async fn rename(
 /// Deletes the conversation, after the question.
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
     form: PageForm,
 ) -> Response {
     let deleted = async {

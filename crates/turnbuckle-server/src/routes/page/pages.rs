@@ -7,19 +7,21 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use turnbuckle::access::Action;
-use turnbuckle::conversation::{PendingCall, SendError};
+use turnbuckle::conversation::SendError;
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Scope, TurnId};
 
-use crate::extract::{InPath, QueryOf};
 use crate::keys::random_bytes;
-use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage, WaitingCall};
-use crate::page_caller::{PageCaller, html};
+use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage, Waiting, WaitingCall};
+use crate::page_caller::{PageCaller, PagePath, PageQuery, html};
 use crate::rejection::Rejection;
 use crate::server::App;
 
 /// How many conversations are on one page of the list.
 const LISTED: usize = 50;
+
+/// In how many conversations without a title first words are searched: they stand in the logs.
+const SEARCHED: usize = 4_096;
 
 /// Which part of the list.
 #[derive(Debug, Default, Deserialize)]
@@ -30,25 +32,36 @@ pub(super) struct ListQuery {
 }
 
 /// The list of conversations that the viewer may read.
-pub(super) async fn list(State(app): State<Arc<App>>, who: PageCaller, QueryOf(query): QueryOf<ListQuery>) -> Response {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    who: PageCaller,
+    PageQuery(query): PageQuery<ListQuery>,
+) -> Response {
     who.answer(listed(&app, &who, query).await)
 }
 
 async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Response, Rejection> {
     let scope = &who.caller.scope;
-    let mine = app.conversations.pending(scope.clone()).await?;
-    let mut found = app.conversations.list(scope.clone()).await?;
-    if let Some(before) = &query.before {
-        let end = found.iter().position(|one| one.id.as_str() == before).map_or(found.len(), |place| place + 1);
-        found.drain(..end);
-    }
+    let mine = app.waits_for(scope).await?;
+    let before = query.before.as_deref().map(ConversationId::from);
     let wanted = query.q.trim().to_lowercase();
-    if !wanted.is_empty() {
-        let has = |text: &str| text.to_lowercase().contains(&wanted);
-        found.retain(|one| has(one.id.as_str()) || one.title.as_deref().is_some_and(has));
-    }
-    let more = found.len() > LISTED;
-    found.truncate(LISTED);
+    let (found, more) = match wanted.is_empty() {
+        true => {
+            let page = app.conversations.list_page(before.as_ref(), LISTED, scope).await?;
+            (page.items, page.more)
+        }
+        false => {
+            let mut all = app.conversations.list(scope.clone()).await?;
+            if let Some(before) = &before {
+                let end = all.iter().position(|one| one.id == *before).map_or(all.len(), |place| place + 1);
+                all.drain(..end);
+            }
+            let mut found = matching(app, all, &wanted, scope).await;
+            let more = found.len() > LISTED;
+            found.truncate(LISTED);
+            (found, more)
+        }
+    };
     let older = found.last().filter(|_| more).map(|last| {
         let mut query_string = form_urlencoded::Serializer::new(String::from("/?"));
         query_string.append_pair("before", last.id.as_str());
@@ -82,17 +95,37 @@ async fn listed(app: &App, who: &PageCaller, query: ListQuery) -> Result<Respons
     Ok(html(&page::list(&who.viewer(mine.len()), &page, app.clock.now())))
 }
 
-/// Who could answer what a conversation asks.
-async fn waits_for(
-    app: &App,
-    summary: &ConversationSummary,
-    mine: &[PendingCall],
-) -> Result<Option<String>, SendError> {
-    if !matches!(summary.status, ConversationStatus::Waiting { .. }) {
-        return Ok(None);
+/// Those in which the text is found, as far as one page and the question whether there are more need them.
+async fn matching(app: &App, all: Vec<ConversationSummary>, wanted: &str, scope: &Scope) -> Vec<ConversationSummary> {
+    let has = |text: &str| text.to_lowercase().contains(wanted);
+    let (mut found, mut without_title) = (Vec::new(), 0);
+    for one in all {
+        let is_found = has(one.id.as_str())
+            || match &one.title {
+                Some(title) => has(title),
+                None => {
+                    without_title += 1;
+                    without_title <= SEARCHED && words_of(app, &one, scope).await.is_some_and(|words| has(&words))
+                }
+            };
+        if is_found {
+            found.push(one);
+        }
+        if found.len() > LISTED {
+            break;
+        }
     }
+    found
+}
+
+/// Who could answer what a conversation asks.
+async fn waits_for(app: &App, summary: &ConversationSummary, mine: &[Waiting]) -> Result<Option<String>, SendError> {
+    // A live question waits while its turn runs.
     if mine.iter().any(|call| call.conversation == summary.id) {
         return Ok(Some("you".to_owned()));
+    }
+    if !matches!(summary.status, ConversationStatus::Waiting { .. }) {
+        return Ok(None);
     }
     let view = app.conversations.snapshot(&summary.id, Scope::system()).await?;
     let who = view.pending.iter().find_map(|(_, pending)| {
@@ -113,22 +146,25 @@ pub(super) async fn waiting(State(app): State<Arc<App>>, who: PageCaller) -> Res
 
 /// What waits for an actor, with what the conversations are called.
 async fn waiting_calls(app: &App, scope: &Scope) -> Result<Vec<WaitingCall>, Rejection> {
-    let pending = app.conversations.pending(scope.clone()).await?;
+    let pending = app.waits_for(scope).await?;
     if pending.is_empty() {
         return Ok(Vec::new());
     }
     let mut titles: HashMap<ConversationId, Option<String>> = HashMap::new();
-    for summary in app.conversations.list(scope.clone()).await? {
-        if pending.iter().any(|call| call.conversation == summary.id) {
-            let title = match &summary.title {
-                Some(title) => Some(title.to_string()),
-                // Of another user, or gone meanwhile: then the id stands for it.
-                None => words_of(app, &summary, scope).await,
-            };
-            titles.insert(summary.id, title);
+    for call in &pending {
+        if titles.contains_key(&call.conversation) {
+            continue;
         }
+        let title = match app.conversations.summary(&call.conversation, scope).await {
+            Ok(ConversationSummary { title: Some(title), .. }) => Some(title.to_string()),
+            Ok(summary) => words_of(app, &summary, scope).await,
+            // Of another user, or gone meanwhile: then the id stands for it.
+            Err(SendError::NotFound { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        titles.insert(call.conversation.clone(), title);
     }
-    let with_title = |call: PendingCall| WaitingCall { title: titles.get(&call.conversation).cloned().flatten(), call };
+    let with_title = |call: Waiting| WaitingCall { title: titles.get(&call.conversation).cloned().flatten(), call };
     Ok(pending.into_iter().map(with_title).collect())
 }
 
@@ -154,7 +190,7 @@ pub(super) struct Said {
 pub(super) async fn conversation(
     State(app): State<Arc<App>>,
     who: PageCaller,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
 ) -> Response {
     who.answer(shown(&app, &who, &id, Said::default()).await)
 }
@@ -169,11 +205,17 @@ pub(super) async fn shown(
     let (conversations, scope) = (&app.conversations, &who.caller.scope);
     conversations.begin_reading(id, scope).await?;
     let rights = who.rights(app, id).await?;
-    let waiting = app.waiting.of(conversations, scope).await?;
+    let waiting = app.waiting.of(app, scope).await?;
     let summary = conversations.summary(id, scope).await?;
     let (view, cursor) = app.hubs.current_page(id).await?;
-    let left = conversations.left_turn(id, Scope::system()).await?;
-    let no_messages = left.map(|left| format!("No messages can be sent here: {left}."));
+    let refused = match conversations.left_turn(id, Scope::system()).await? {
+        Some(left) => Some(left.to_string()),
+        None => {
+            let agent = conversations.other_agent(id, &Scope::system()).await?;
+            agent.map(|agent| SendError::OtherAgent { id: id.clone(), agent }.to_string())
+        }
+    };
+    let no_messages = refused.map(|why| format!("No messages can be sent here: {why}."));
     let page = ConversationPage {
         title: summary.title.map(|title| title.to_string()),
         agent: None,
@@ -196,7 +238,7 @@ fn form_key() -> Result<String, Rejection> {
 pub(super) async fn confirm_delete(
     State(app): State<Arc<App>>,
     who: PageCaller,
-    InPath(id): InPath<ConversationId>,
+    PagePath(id): PagePath<ConversationId>,
 ) -> Response {
     who.answer(delete_question(&app, &who, &id, None).await)
 }
@@ -211,7 +253,7 @@ pub(super) async fn delete_question(
     let scope = &who.caller.scope;
     app.conversations.may(id, Action::Delete, scope).await?;
     let summary = app.conversations.summary(id, scope).await?;
-    let waiting = app.waiting.of(&app.conversations, scope).await?;
+    let waiting = app.waiting.of(app, scope).await?;
     Ok(html(&page::confirm_delete(&who.viewer(waiting), &summary, alert)))
 }
 
@@ -219,7 +261,7 @@ pub(super) async fn delete_question(
 pub(super) async fn turn(
     State(app): State<Arc<App>>,
     who: PageCaller,
-    InPath((id, turn)): InPath<(ConversationId, TurnId)>,
+    PagePath((id, turn)): PagePath<(ConversationId, TurnId)>,
 ) -> Response {
     let shown = async {
         let (conversations, scope) = (&app.conversations, &who.caller.scope);
@@ -228,7 +270,7 @@ pub(super) async fn turn(
             return Err(Rejection::not_found());
         }
         let records = conversations.records(&id, &turn, scope.clone()).await?;
-        let waiting = app.waiting.of(conversations, scope).await?;
+        let waiting = app.waiting.of(&app, scope).await?;
         let summary = conversations.summary(&id, scope).await?;
         let title = match &summary.title {
             Some(title) => Some(title.to_string()),
@@ -240,7 +282,7 @@ pub(super) async fn turn(
             turn: &turn,
             events: &events,
             records: &records,
-            hooks: conversations.agent().hooks(),
+            hooks: &app.hook_lines,
         };
         Ok(html(&page::turn(&who.viewer(waiting), &page)))
     };

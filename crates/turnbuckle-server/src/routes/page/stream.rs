@@ -9,8 +9,7 @@ use serde::Deserialize;
 use turnbuckle::ConversationId;
 
 use crate::events::{Watching, open, place};
-use crate::extract::{InPath, QueryOf};
-use crate::page_caller::PageCaller;
+use crate::page_caller::{PageCaller, PagePath, PageQuery};
 use crate::server::App;
 
 /// Where the page stands that was rendered.
@@ -24,8 +23,8 @@ pub(super) struct After {
 pub(super) async fn events(
     State(app): State<Arc<App>>,
     who: PageCaller,
-    InPath(id): InPath<ConversationId>,
-    QueryOf(query): QueryOf<After>,
+    PagePath(id): PagePath<ConversationId>,
+    PageQuery(query): PageQuery<After>,
     headers: HeaderMap,
 ) -> Response {
     let opened = async {

@@ -117,6 +117,48 @@ pub fn choices(tool: &str, arguments: &Value) -> Vec<Vec<ArgumentMatch>> {
     std::iter::once(first).chain(by_rules).collect()
 }
 
+/// What a standing approval of [`choices`] covers, in the words of a person who chooses among them. `None` for another one.
+///
+/// ```
+/// use serde_json::json;
+/// use turnbuckle_tools::rules::{choices, in_words};
+///
+/// let offered = choices("write_file", &json!({ "path": "src/a.rs", "content": "" }));
+/// let words: Vec<&str> = offered.iter().filter_map(|parts| in_words("write_file", parts)).collect();
+/// assert_eq!(words[0], "this file, whatever is written into it");
+/// assert_eq!(words[3], "any file of the project");
+/// ```
+pub fn in_words(tool: &str, parts: &[ArgumentMatch]) -> Option<&'static str> {
+    let subject = subject_of(tool);
+    let rules = match parts {
+        [] if matches!(subject, Subject::Nothing) => return Some("any arguments"),
+        [ArgumentMatch { must: MustBe::AllowedBy(rules), .. }] => rules,
+        [ArgumentMatch { must: MustBe::Equals(_), pointer, .. }] => {
+            return Some(match (subject, pointer.as_str()) {
+                (Subject::Command, "") => "exactly this command",
+                (Subject::Path(Change::Contents), "/path") => "this file, whatever is written into it",
+                (Subject::Path(Change::None), "/path") => "this path, whatever the other arguments are",
+                (Subject::Host, "") => "this address",
+                (Subject::Patch, "") => "the same patch",
+                (_, "") => "the same arguments",
+                _ => return None,
+            });
+        }
+        _ => return None,
+    };
+    let pattern =
+        rules.first().and_then(|rule| rule.split_once('(')).map_or("", |(_, rest)| rest.trim_end_matches(')'));
+    Some(match subject {
+        Subject::Command => "these commands, with any arguments where * stands",
+        Subject::Path(_) if pattern == "**" => "any file of the project",
+        Subject::Path(_) if pattern.ends_with("/**") => "files of its folder and of the folders below",
+        Subject::Path(_) if pattern == "*" || pattern.ends_with("/*") => "files of its folder",
+        Subject::Host => "any address of this host",
+        Subject::Patch => "any patch",
+        Subject::Path(_) | Subject::Nothing => return None,
+    })
+}
+
 /// One rule for each command of a line; `None` if a rule would say no more than the line itself, or too much.
 fn of_command(line: &str) -> Option<Vec<String>> {
     let commands = simple_commands(line).ok().filter(|commands| !commands.is_empty())?;

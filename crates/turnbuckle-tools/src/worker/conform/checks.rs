@@ -35,6 +35,7 @@ checks! {
     "conform_fail fails its call and nothing else" => fails,
     "conform_wait is cancelled, and holds nobody up meanwhile" => waits,
     "conform_print prints, and stdout stays the protocol's" => prints,
+    "conform_child runs a program, whose stdin is not the protocol's" => runs_children,
     "conform_uncalled returns no decision, which fails its call and nothing else" => returns_no_decision,
     "conform_twice runs what it wraps twice" => wraps_tools,
     "conform_pass_on passes on an answer and a failure" => wraps_models,
@@ -172,7 +173,8 @@ async fn answers_many_calls(program: &Program<'_>) -> Result<Verdict, Why> {
 async fn reads_long_lines(program: &Program<'_>) -> Result<Verdict, Why> {
     let mut peer = Peer::open(program).await?;
     let Some(hook) = deciding(&peer) else { return Ok(Verdict::NotSeen(NOTHING_TO_ASK.to_owned())) };
-    let long = "ünïcode \u{1f527} ".repeat(100_000);
+    // With what ends a line elsewhere, but not here.
+    let long = "ünïcode \u{1f527} \u{85}\u{2028}\u{2029}".repeat(60_000);
     peer.request(hook.point.name(), samples::params(&hook, &long)).await.map(|_| Verdict::Kept)
 }
 
@@ -215,8 +217,16 @@ async fn fails(program: &Program<'_>) -> Result<Verdict, Why> {
 }
 
 async fn prints(program: &Program<'_>) -> Result<Verdict, Why> {
+    denies_and_goes_on(program, "conform_print").await
+}
+
+async fn runs_children(program: &Program<'_>) -> Result<Verdict, Why> {
+    denies_and_goes_on(program, "conform_child").await
+}
+
+async fn denies_and_goes_on(program: &Program<'_>, name: &str) -> Result<Verdict, Why> {
     let mut peer = Peer::open(program).await?;
-    let Some(hook) = peer.hook("conform_print", Point::BeforeTool) else { return Ok(lacks("conform_print")) };
+    let Some(hook) = peer.hook(name, Point::BeforeTool) else { return Ok(lacks(name)) };
     match peer.request("before_tool", samples::params(&hook, "hello")).await? {
         Heard::Result(answer) if answer["decision"] == "deny" => still_answers(&mut peer).await,
         other => Err(format!("it answered {other:?}")),

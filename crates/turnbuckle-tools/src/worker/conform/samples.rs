@@ -52,6 +52,10 @@ pub(super) fn params(hook: &Served, said: &str) -> Value {
             "conversation": "c_1", "turn": "t_1", "agent": "coder", "actor": {"user": "ann"}, "outcome": "completed",
             "messages": request["messages"], "reply": reply(),
         }),
+        Point::BeforeCompaction => json!({
+            "conversation": "c_1", "turn": "t_1", "agent": "coder", "actor": {"user": "ann"}, "turns": 2,
+            "transcript": format!("user: {said}\nassistant: done"),
+        }),
         Point::OnEnded => json!({
             "conversation": "c_1", "turn": "t_1", "agent": "coder", "permission_mode": "headless", "outcome": "completed",
             "reason": null, "model_calls": 1, "usage": {"input": 10, "output": 5, "cache_read": 0, "cache_write": 0}, "ms": 5,
@@ -67,4 +71,28 @@ pub(super) fn params(hook: &Served, said: &str) -> Value {
     params["hook"] = json!(hook.name);
     params["added_later"] = json!([1, 2, 3]);
     params
+}
+
+#[cfg(test)]
+mod tests {
+    use turnbuckle::json_schema::JsonSchema;
+
+    use super::*;
+
+    #[test]
+    fn at_every_point_the_schema_has_what_is_sent_and_wants_all_of_it() {
+        let schema = include_str!("../../../../../docs/hook-workers.schema.json");
+        let schema = JsonSchema::compile(&serde_json::from_str(schema).unwrap()).unwrap();
+        for point in Point::ALL {
+            let hook = Served::of_service("h".to_owned(), point);
+            let request = |params| json!({"jsonrpc": "2.0", "id": 1, "method": point.name(), "params": params});
+            let whole = params(&hook, "hello");
+            assert_eq!(schema.complaint(&request(whole.clone())), None, "{point}");
+            for key in whole.as_object().unwrap().keys().filter(|key| *key != "added_later") {
+                let mut less = whole.clone();
+                less.as_object_mut().unwrap().remove(key);
+                assert!(!schema.accepts(&request(less)), "{point} without `{key}`");
+            }
+        }
+    }
 }

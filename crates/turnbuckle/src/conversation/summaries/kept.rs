@@ -108,19 +108,71 @@ pub(super) fn fitting(text: &str, most: u64) -> usize {
     }
 }
 
-/// Keeps the newest texts that fit.
-pub(super) fn fit_kept(kept: &mut Vec<Text>, room: u64) {
-    let mut left = room;
-    let mut from = kept.len();
-    for (place, text) in kept.iter().enumerate().rev() {
-        let size = tokens::of_text(text) + 4;
-        if size > left {
-            break;
+/// Less than this of a text is not worth showing, in tokens.
+const LEAST_KEPT: u64 = 24;
+/// What a text takes beside its words, in tokens.
+const AROUND_KEPT: u64 = 4;
+/// Stands behind what is left of a text, with the number of bytes that are missing between these.
+const MISSING: (&str, &str) = ("… [", " more bytes]");
+
+/// What was not kept as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NotKept {
+    /// Texts that are gone.
+    pub(super) gone: u32,
+    /// Texts that were shortened, not counted those that had been shortened before.
+    pub(super) shortened: u32,
+}
+
+/// Keeps the newest texts that fit. One that is larger than half of the room does not push the others out: it has half of the room
+/// and what these leave.
+pub(super) fn fit_kept(kept: &mut Vec<Text>, room: u64) -> NotKept {
+    let size_of = |text: &str| tokens::of_text(text) + AROUND_KEPT;
+    let whole = std::mem::take(kept);
+    let is_large: Vec<bool> = whole.iter().map(|text| size_of(text) > room / 2).collect();
+    let newest_first = || (0..whole.len()).rev();
+    let reserved = if is_large.contains(&true) { room / 2 } else { 0 };
+    let mut shown: Vec<Option<Text>> = vec![None; whole.len()];
+    let (mut left, mut shortened) = (room, 0);
+    for place in newest_first().filter(|place| !is_large[*place]) {
+        let size = size_of(&whole[place]);
+        if size + reserved <= left {
+            shown[place] = Some(whole[place].clone());
+            left -= size;
         }
-        left -= size;
-        from = place;
     }
-    kept.drain(..from);
+    for place in newest_first().filter(|place| is_large[*place]) {
+        let text = &whole[place];
+        let fits = match size_of(text) <= left {
+            true => Some(text.clone()),
+            false if left >= LEAST_KEPT => {
+                let is_first = parts(text).1 == 0;
+                let short = shortened_to(text, left - AROUND_KEPT);
+                shortened += u32::from(is_first && short.is_some());
+                short
+            }
+            false => None,
+        };
+        left = left.saturating_sub(fits.as_ref().map_or(0, |text| size_of(text)));
+        shown[place] = fits;
+    }
+    kept.extend(shown.into_iter().flatten());
+    NotKept { gone: u32::try_from(whole.len() - kept.len()).unwrap_or(u32::MAX), shortened }
+}
+
+/// A text without the note about what is missing, and how many bytes that is.
+fn parts(text: &str) -> (&str, usize) {
+    let missing = |text: &str| text.strip_suffix(MISSING.1)?.parse().ok();
+    let note = text.rsplit_once(MISSING.0).and_then(|(before, note)| Some((before, missing(note)?)));
+    note.unwrap_or((text, 0))
+}
+
+/// The beginning of a text and how much is missing; `None` if there is no room for any of it.
+fn shortened_to(text: &str, most: u64) -> Option<Text> {
+    let (text, missing) = parts(text);
+    let note = |end: usize| format!("{}{}{}", MISSING.0, missing + text.len() - end, MISSING.1);
+    let end = fitting(text, most.saturating_sub(tokens::of_text(&note(0)) + 1));
+    (end > 0).then(|| format!("{}{}", &text[..end], note(end)).into())
 }
 
 #[cfg(test)]
@@ -193,9 +245,30 @@ mod tests {
     }
 
     #[test]
-    fn of_what_hooks_keep_the_newest_stays() {
+    fn of_what_hooks_keep_the_newest_stays_and_what_is_gone_is_counted() {
         let mut kept: Vec<Text> = (0..50).map(|n| format!("fact number {n}").into()).collect();
-        fit_kept(&mut kept, 60);
+        let not_kept = fit_kept(&mut kept, 60);
         assert!(kept.len() < 20 && &**kept.last().unwrap() == "fact number 49", "{kept:?}");
+        assert_eq!(not_kept, NotKept { gone: 50 - kept.len() as u32, shortened: 0 });
+    }
+
+    #[test]
+    fn a_text_that_is_too_large_to_be_kept_is_shortened_and_pushes_no_other_out() {
+        let long = "word ".repeat(2_000);
+        for place in 0..4 {
+            let mut kept: Vec<Text> = (0..3).map(|n| format!("fact number {n}").into()).collect();
+            kept.insert(place, long.as_str().into());
+            assert_eq!(fit_kept(&mut kept, 300), NotKept { gone: 0, shortened: 1 });
+            assert_eq!(kept.iter().filter(|text| text.starts_with("fact number")).count(), 3);
+            let used: u64 = kept.iter().map(|text| tokens::of_text(text) + AROUND_KEPT).sum();
+            assert!((250..=300).contains(&used), "{used}");
+            // What is missing is counted once, however often it is shortened.
+            assert_eq!(fit_kept(&mut kept, 200), NotKept::default());
+            let (shown, missing) = parts(&kept[place]);
+            assert_eq!(shown.len() + missing, long.len());
+            assert_eq!(kept[place].matches("more bytes").count(), 1);
+        }
+        let mut two: Vec<Text> = vec![long.as_str().into(), long.as_str().into()];
+        assert_eq!(fit_kept(&mut two, 300), NotKept { gone: 1, shortened: 1 });
     }
 }

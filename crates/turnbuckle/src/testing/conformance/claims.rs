@@ -33,6 +33,30 @@ pub(super) async fn conversations_are_listed_newest_first(store: Shelf) {
     assert_eq!((listed[0].opened, listed[0].seq, &listed[0].owner), (NOW, 0, &ann()));
 }
 
+pub(super) async fn a_part_of_the_list_is_like_the_list(store: Shelf) {
+    for name in ["a", "b", "c", "d"] {
+        store.open(&id(name), &ann(), NOW).await.unwrap();
+    }
+    store.set_title(&id("c"), &"a title".into()).await.unwrap();
+    let epoch = claim(&store, &id("b"), "w", NOW).await.unwrap().epoch;
+    let (open, events) = (id("b"), [said("t1", 1)]);
+    let running = Some(ConversationStatus::Running);
+    store.append(Batch { status: running, ..batch(&open, epoch, 0, &events) }).await.unwrap();
+    let all = store.list().await.unwrap();
+    let page = async |before: Option<ConversationId>, most| {
+        store.list_part(ListPart::Page { before: before.as_ref(), most }).await.unwrap()
+    };
+    let found = async |id: ConversationId| store.list_part(ListPart::One(&id)).await.unwrap();
+    assert_eq!(store.list_part(ListPart::Open).await.unwrap(), all[2..3]);
+    assert_eq!(page(None, 3).await, all[..3]);
+    assert_eq!(page(None, 9).await, all);
+    assert_eq!(page(Some(id("c")), 1).await, all[2..3]);
+    assert_eq!(page(Some(id("a")), 9).await, []);
+    assert_eq!(page(Some(id("none")), 9).await, []);
+    assert_eq!(found(id("c")).await, all[1..2]);
+    assert_eq!(found(id("none")).await, []);
+}
+
 pub(super) async fn while_a_lease_holds_no_other_writer_may_claim(store: Shelf) {
     let (id, epoch) = opened(&store).await;
     let nearly = later(LEASE - Duration::from_millis(1));

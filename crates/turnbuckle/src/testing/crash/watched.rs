@@ -77,6 +77,9 @@ impl Model for WatchedModel {
     fn context_window(&self) -> Option<u64> {
         self.model.context_window()
     }
+    fn effort(&self) -> Option<&str> {
+        self.model.effort()
+    }
     fn count_tokens(&self, text: &str) -> Option<u64> {
         self.model.count_tokens(text)
     }
