@@ -257,7 +257,7 @@ fn trace_and_why_tell_what_hooks_changed() {
     let hook = |name: &str, on: &str, more: &str, answer: &str| {
         format!("[[hooks]]\nuse = \"command\"\nname = \"{name}\"\non = \"{on}\"\n{more}run = '''echo '{answer}''''\n")
     };
-    let config = hook("rewriter", "before_agent", "", r#"{"prompt": "read it\nnow", "context": "Be brief."}"#)
+    let config = hook("rewriter", "before_agent", "", r#"{"prompt": "read it now", "context": "Be brief."}"#)
         + &hook("adder", "after_tool", "", r#"{"context": "mind the gap"}"#)
         + &hook("hider", "before_agent", "hides_changes = true\n", r#"{"prompt": "read"}"#);
     let folder = Folder::with_config(&format!(r#"{call}, {{ "text": "done" }}"#), &config);

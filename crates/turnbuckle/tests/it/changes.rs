@@ -75,9 +75,7 @@ pub fn says(text: &'static str) -> AgentBuilder {
 }
 
 pub fn reply(text: &str) -> Box<Reply> {
-    let mut reply = Reply::default();
-    reply.content = text.into();
-    Box::new(reply)
+    Box::new(Reply { content: text.into(), ..Reply::default() })
 }
 
 #[tokio::test]
