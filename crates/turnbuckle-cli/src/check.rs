@@ -38,7 +38,7 @@ pub(crate) fn check(args: &Check, common: &Common) -> Result<Exit, Stopped> {
     let more = suspicions(&prepared);
     prepared.problems.extend(more);
     // What cannot be read has nothing that `trust` could show.
-    if !prepared.standing.is_accepted() && !prepared.items.is_empty() {
+    if !prepared.standing.is_accepted() && !(prepared.items.is_empty() && prepared.has_errors()) {
         prepared.problems.push(not_accepted(&prepared.project.file()));
     }
     let exit = if prepared.has_errors() { Exit::Usage } else { Exit::Completed };

@@ -6,7 +6,7 @@
 //! A log is gone through once. What is known of a call are numbers; its messages are made for those who ask for them, so that a
 //! long conversation needs no more memory than its log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::context::layout::{self, ContextCache, Overlay};
 use crate::context::tokens;
 use crate::cut::{Cut, steps};
-use crate::event::{Event, EventKind, InjectionTarget};
+use crate::event::{Event, EventKind, Executor, InjectionTarget};
 use crate::id::{CallId, TurnId};
 use crate::message::{Message, Text, Usage};
 use crate::summary::Summary;
@@ -149,7 +149,7 @@ pub fn each_call(
     without_reply
 }
 
-/// How many messages contexts show behind the end of a log.
+/// How many messages contexts show behind the end of a log, the results that have not come yet left out.
 pub fn messages_shown(stored: Stored<'_>) -> usize {
     let (mut window, mut cuts) = (Rebuilt::default(), stored.cuts.iter().peekable());
     for event in stored.log {
@@ -161,7 +161,21 @@ pub fn messages_shown(stored: Stored<'_>) -> usize {
     for cut in cuts {
         window.cut(&Arc::new(cut.clone()), stored.summaries);
     }
-    layout::messages(&window.events, &window.overlay()).len()
+    let mut open = HashSet::new();
+    for event in &window.events {
+        match &event.kind {
+            EventKind::ToolCall { executor: Executor::Provider, .. } => {}
+            EventKind::ToolCall { call, .. } => {
+                open.insert(call);
+            }
+            EventKind::ToolResult { call, .. } => {
+                open.remove(call);
+            }
+            _ => {}
+        }
+    }
+    // The layout has a result for every call.
+    layout::messages(&window.events, &window.overlay()).len().saturating_sub(open.len())
 }
 
 /// What contexts show at a call.

@@ -78,7 +78,11 @@ impl Options<'_> {
         let why = followed_by_causes(error.why.clone(), error.source());
         let (problem, hint) = match error.option {
             // Only Claude-style settings lead to other files.
-            "" => (why, "`turnbuckle hooks` lists what such files have, and says what does not run".to_owned()),
+            "" => (
+                why,
+                "bringing-your-hooks in the documentation says what such files may have, and what does not run"
+                    .to_owned(),
+            ),
             option => (
                 format!("`{option}` in {} {why}", self.title),
                 format!("`turnbuckle schema` lists the options of `{}`", row.name),

@@ -236,7 +236,7 @@ fn hooks_are_checked_to_the_last_option() {
     refused(
         &hook("use = \"command\"\non = \"stop\"\nrun = []\n"),
         "turnbuckle.toml:4: `run` in [[hooks]] names no program",
-        "catalogue.md",
+        "`turnbuckle schema` lists the options of",
     );
     refused(
         &hook("use = \"command\"\non = \"stop\"\nrun = 5\n"),
@@ -249,7 +249,7 @@ fn hooks_are_checked_to_the_last_option() {
     refused(
         &hook("use = \"redact\"\npatterns = [\n  { name = \"n\", pattern = \"[0-9]+\" },\n]\n"),
         "turnbuckle.toml:4: `patterns` in [[hooks]] cannot be used: pattern `n` has no longest match",
-        "catalogue.md",
+        "`turnbuckle schema` lists the options of",
     );
     refused(
         &hook("use = \"redact\"\nemails = 1\n"),

@@ -44,9 +44,9 @@ fn the_defaults_shown_are_the_defaults() {
     let shown = blocks(PROGRAM, "toml").into_iter().find(|config| config.contains("max_cost")).unwrap();
     let (with, without) = (Folder::new(), Folder::new());
     with.file("turnbuckle.toml", &shown);
-    // Which files there are, and how they stand, is not part of what they say.
+    // Which files there are, and how they stand, is not part of what they say; nor is the warning of a project's `[scope]`.
     let lines = |folder: &Folder| {
-        let out = folder.run(&["check"]).exits(0).out.replace(" (nobody chose one)", "");
+        let out = folder.run(&["check"]).exits(0).out.replace(" (nobody chose one)", "").replace(", 1 warning", "");
         let is_about = |line: &&str| !line.starts_with("files ") && !line.starts_with("trust ");
         out.lines().filter(is_about).map(str::to_owned).collect::<Vec<_>>()
     };
@@ -213,7 +213,8 @@ fn existing_hooks_are_brought_along_with_the_commands_shown() {
     folder.file("turnbuckle.toml", &blocks(page, "toml")[0]);
     let settings = r#"{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}}"#;
     folder.file(".claude/settings.json", settings);
-    let ran = shell(&folder, &blocks(page, "sh")[0]).exits(0);
+    // Where nobody can be asked, `--yes` answers.
+    let ran = shell(&folder, &blocks(page, "sh")[0].replace("turnbuckle trust", "turnbuckle trust --yes")).exits(0);
     assert!(ran.out.contains("Stop: true"), "{}", ran.out);
     folder.run(&["run", "--model", "demo", "--quiet", "hi"]).exits(0);
 }

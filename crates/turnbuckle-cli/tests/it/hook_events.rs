@@ -174,7 +174,7 @@ fn an_entry_that_makes_no_sense_is_named_first() {
         "{}",
         ran.err
     );
-    assert!(ran.err.contains("hint: docs/bringing-your-hooks.md"), "{}", ran.err);
+    assert!(ran.err.contains("hint: bringing-your-hooks in the documentation"), "{}", ran.err);
 }
 
 #[test]

@@ -275,9 +275,10 @@ fn trace_and_why_tell_what_hooks_changed() {
     }
     assert!(!trace.contains("please read it"), "a hook hides it: {trace}");
     let one = folder.run(&["trace", "w", "--json"]).exits(0).events().remove(0);
-    let changes: Vec<&Value> = one["hooks"].as_array().unwrap().iter().map(|hook| &hook["change"]).collect();
-    assert_eq!(changes[0]["injected"], json!([{ "text": "Be brief.", "for": "this_turn" }]));
-    assert_eq!(changes[2]["edit"]["of"], "result");
+    let change =
+        |name: &str| &one["hooks"].as_array().unwrap().iter().find(|hook| hook["hook"] == name).unwrap()["change"];
+    assert_eq!(change("rewriter")["injected"], json!([{ "text": "Be brief.", "for": "this_turn" }]));
+    assert_eq!(change("adder")["edit"]["of"], "result");
     let why = folder.run(&["why", "w"]).exits(0).out;
     assert!(why.contains("    hook    rewriter added ") && why.contains("            \"Be brief.\"\n"), "{why}");
     let calls = folder.run(&["why", "w", "--json"]).exits(0).events();

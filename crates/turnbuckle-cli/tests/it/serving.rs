@@ -410,7 +410,7 @@ fn the_page_of_a_turn_has_the_hooks_as_the_command_prints_them() {
     folder.file(".claude/settings.json", &json!({ "hooks": { "PreToolUse": handler } }).to_string());
     let printed = folder.run(&["hooks"]).exits(0).out;
     assert!(
-        printed.contains("instructions  use = \"instructions\", (added by default; `default_instructions"),
+        printed.contains("instructions  use = \"instructions\" (added by default; `default_instructions"),
         "{printed}"
     );
     let serving = Serving::start(&folder, &[]);
