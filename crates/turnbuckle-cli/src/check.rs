@@ -37,8 +37,8 @@ pub(crate) fn check(args: &Check, common: &Common) -> Result<Exit, Stopped> {
     let mut prepared = prepare(common, Gate::Judged);
     let more = suspicions(&prepared);
     prepared.problems.extend(more);
-    // What cannot be read has nothing that `trust` could show.
-    if !prepared.standing.is_accepted() && !(prepared.items.is_empty() && prepared.has_errors()) {
+    let nothing_to_accept = prepared.items.is_empty() && prepared.has_errors(); // what cannot be read has nothing that `trust` could show
+    if !prepared.standing.is_accepted() && !nothing_to_accept {
         prepared.problems.push(not_accepted(&prepared.project.file()));
     }
     let exit = if prepared.has_errors() { Exit::Usage } else { Exit::Completed };

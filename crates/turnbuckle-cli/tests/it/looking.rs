@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::program::{Folder, Ran};
 
