@@ -79,6 +79,11 @@ fn a_command_has_folders_for_temporary_files_of_its_own() {
     assert!(!Path::new("/tmp/turnbuckle-test-file").exists());
 }
 
+/// Whether commands do not even see this checkout's folder for tests: they have a `/tmp` and a `/var/tmp` of their own.
+fn checkout_is_hidden() -> bool {
+    ["/tmp", "/var/tmp"].iter().any(|hidden| Path::new(env!("CARGO_TARGET_TMPDIR")).starts_with(hidden))
+}
+
 #[test]
 fn nothing_outside_the_project_is_changed() {
     let outside = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -100,7 +105,7 @@ fn nothing_outside_the_project_is_changed() {
     ] {
         let (ok, text) = of(&line);
         assert!(!ok, "{line}: {text}");
-        assert!(text.contains("[the sandbox may have refused this"), "{line}: {text}");
+        assert!(checkout_is_hidden() || text.contains("[the sandbox may have refused this"), "{line}: {text}");
         assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "before", "{line}");
         assert!(!outside.path().join("new").exists(), "{line}");
     }
@@ -438,7 +443,9 @@ fn modes_owners_times_and_attributes_outside_the_project_stay_as_they_are() {
         ),
     );
     let (ok, text) = desk.result();
-    assert!(ok && text == "30\n30\n30\n30\ninside\n", "{text}");
+    // A file system that is read-only, or no such file.
+    let expected = if checkout_is_hidden() { "2\n2\n2\n2\ninside\n" } else { "30\n30\n30\n30\ninside\n" };
+    assert!(ok && text == expected, "{text}");
     assert_eq!(about(), before);
 }
 
