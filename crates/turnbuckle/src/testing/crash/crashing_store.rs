@@ -1,4 +1,4 @@
-//! A store as a mortal process sees it: every call of it is a boundary, and the dead get no answer.
+//! A store as a process that may crash sees it: every call is a boundary, and one that was cut off there gets no answer.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::id::ConversationId;
 use crate::store::{Batch, Lease, Store, StoreCall, StoreFuture, StoreLayer};
 
 /// `store`, for one life.
-pub(super) struct Mortal<S> {
+pub(super) struct CrashingStore<S> {
     pub(super) store: S,
     pub(super) life: Arc<Life>,
 }
@@ -34,7 +34,7 @@ fn content(batch: &Batch<'_>) -> String {
     }
 }
 
-impl<S: Store> StoreLayer for Mortal<S> {
+impl<S: Store> StoreLayer for CrashingStore<S> {
     type Inner = S;
     fn inner(&self) -> &S {
         &self.store

@@ -1,4 +1,4 @@
-//! A memory store that passes for a durable one, and that somebody may meddle with: it delays writes, or refuses them.
+//! A memory store that passes for a durable one, with faults that a test chooses: it delays writes, or refuses them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use turnbuckle::store::{Batch, Claim, InboxFilter, InboxItem, Store, StoreError,
 use turnbuckle::stores::MemoryStore;
 
 /// What happens to a write.
-pub enum Meddling {
+pub enum Fault {
     Nothing,
     /// It is written so many polls later.
     Delay(usize),
@@ -21,7 +21,7 @@ pub enum Meddling {
     Deliver(InboxItem),
 }
 
-type Meddle = dyn Fn(&Batch<'_>) -> Meddling + Send + Sync;
+type FaultRule = dyn Fn(&Batch<'_>) -> Fault + Send + Sync;
 
 /// What takes its time.
 #[derive(Clone, Copy, PartialEq)]
@@ -32,21 +32,21 @@ enum Slow {
 }
 
 #[derive(Clone)]
-pub struct Meddled {
+pub struct FaultyStore {
     store: MemoryStore,
-    meddle: Arc<Meddle>,
+    fault: Arc<FaultRule>,
     slow: Slow,
     read: Arc<AtomicUsize>,
     /// Nobody's owner can be read.
     broken: Arc<AtomicBool>,
-    /// No letter is taken.
+    /// Nothing is taken into an inbox.
     closed: Arc<AtomicBool>,
 }
 
-impl Meddled {
-    /// Several houses may share it, as processes share a file.
+impl FaultyStore {
+    /// Several `Conversations` may share it, as processes share a file.
     pub fn shared() -> Self {
-        Self::with(|_| Meddling::Nothing)
+        Self::with(|_| Fault::Nothing)
     }
 
     pub fn slow_deliver() -> Self {
@@ -68,23 +68,16 @@ impl Meddled {
     }
 
     /// From now on nothing gets into an inbox.
-    pub fn refuse_mail(&self) {
+    pub fn refuse_deliveries(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    pub fn with(meddle: impl Fn(&Batch<'_>) -> Meddling + Send + Sync + 'static) -> Self {
-        let (store, meddle) = (MemoryStore::default(), Arc::new(meddle));
-        Self {
-            store,
-            meddle,
-            slow: Slow::Nothing,
-            read: Arc::default(),
-            broken: Arc::default(),
-            closed: Arc::default(),
-        }
+    pub fn with(fault: impl Fn(&Batch<'_>) -> Fault + Send + Sync + 'static) -> Self {
+        let (store, fault) = (MemoryStore::default(), Arc::new(fault));
+        Self { store, fault, slow: Slow::Nothing, read: Arc::default(), broken: Arc::default(), closed: Arc::default() }
     }
 
-    /// How many events were read backwards, and how many letters, since this was asked last.
+    /// How many events were read backwards, and how many inbox items, since this was asked last.
     pub fn were_read(&self) -> usize {
         self.read.swap(0, Ordering::Relaxed)
     }
@@ -101,20 +94,20 @@ fn hiccup() -> StoreError {
     StoreError::failed("testing", "disk hiccup")
 }
 
-impl StoreLayer for Meddled {
+impl StoreLayer for FaultyStore {
     type Inner = MemoryStore;
     fn inner(&self) -> &MemoryStore {
         &self.store
     }
     fn append<'a>(&'a self, batch: Batch<'a>) -> StoreFuture<'a, ()> {
-        match (self.meddle)(&batch) {
-            Meddling::Nothing => self.store.append(batch),
-            Meddling::Fail => StoreFuture::now(Err(hiccup())),
-            Meddling::Deliver(item) => StoreFuture::later(async move {
+        match (self.fault)(&batch) {
+            Fault::Nothing => self.store.append(batch),
+            Fault::Fail => StoreFuture::now(Err(hiccup())),
+            Fault::Deliver(item) => StoreFuture::later(async move {
                 self.store.deliver(batch.conversation, item).await?;
                 self.store.append(batch).await
             }),
-            Meddling::Delay(polls) => StoreFuture::later(async move {
+            Fault::Delay(polls) => StoreFuture::later(async move {
                 for _ in 0..polls {
                     tokio::task::yield_now().await;
                 }
