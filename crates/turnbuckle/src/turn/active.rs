@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 
 use super::abort::AbortCause;
 use super::budget::Stopwatch;
-use super::build::RefusedRequest;
 use super::context::TurnContext;
 use super::delivery;
 use super::left::LeftTurn;
+use super::make_room::RefusedRequest;
 use super::prompt_cache::RequestMemory;
 use super::redaction;
 use super::reply_stream::ReplyStream;

@@ -8,44 +8,24 @@ use super::active::{ActiveTurn, Interrupt};
 use super::changes;
 use super::inject::{Addition, admit, cost_of, run_group};
 use super::last_answer;
+use super::make_room::{factor, make_room};
 use super::state::Verdict;
 use super::steer;
 use super::view::Turn;
 use crate::audit::message_json;
 use crate::change::InjectionSpan;
-use crate::context::layout::{self, ContextCache, Overlay};
-use crate::context::plan::Pressure;
-use crate::context::reducer;
+use crate::context::layout::{self, Overlay};
 use crate::context::reserve::{Candidate, Overflow, total};
 use crate::context::tokens;
-use crate::cut::steps::SEARCH_HISTORY;
-use crate::cut::{Cut, CutCause, Factor};
+use crate::cut::Factor;
 use crate::event::{Cause, Event, EventKind, Outcome};
-use crate::feed::{Level, LiveEvent};
+use crate::feed::LiveEvent;
 use crate::hook::call::HookCaller;
 use crate::hook::erased::DynHook;
 use crate::hook::{BeforeModel, BeforeModelContext, Code, HookEntry, Point};
 use crate::message::{Content, Message, Part, Text};
 use crate::model::{Estimate, Request, Segments};
 use crate::output_schema::OutputSchema;
-
-/// What the words around a discarded reply cost: more than they take.
-const REGENERATION_FRAME: u64 = 32;
-
-/// A request that was too long, as its provider said.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RefusedRequest {
-    /// What corrects estimates from now on.
-    pub(crate) factor: Factor,
-    /// How many tokens a request may have, if that was said.
-    pub(crate) limit: Option<u64>,
-    /// Estimated tokens that hooks had added to it; more than any reserve if that is not known.
-    pub(crate) added: u64,
-    /// Attempts at the reply so far.
-    pub(crate) attempts: u32,
-    /// Whether the context was made smaller since. A second refusal ends the turn.
-    pub(crate) is_answered: bool,
-}
 
 pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     active.ctx().abort.check()?;
@@ -78,126 +58,6 @@ pub(crate) async fn run(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     count(active)?;
     active.progress.request_ready = true;
     Ok(())
-}
-
-/// Lets the agent's reducers make history and open turn smaller if they have become too large. What they decided is stored with
-/// the next write; a process that dies before decides the same again.
-fn make_room(active: &mut ActiveTurn) -> Option<Arc<Cut>> {
-    let ctx = active.ctx().clone();
-    let again = active.scratch.regeneration.as_ref().map_or(0, |again| {
-        // The discarded reply and what was wrong with it stand behind the turn.
-        tokens::of_content(&again.discarded) + tokens::of_text(&again.feedback) + REGENERATION_FRAME
-    });
-    let (window, agent) = (&active.state.window, &ctx.agent);
-    let refused = active.refused.filter(|refused| !refused.is_answered);
-    let least = agent.history_capacity(&ctx.limits, Factor::LARGEST).saturating_sub(again);
-    if window.tokens() <= least && window.dropped() == 0 && refused.is_none() {
-        // Most calls: the factor need not be looked up.
-        return None;
-    }
-    let factor = factor(active);
-    let limit = agent.history_capacity(&ctx.limits, factor).saturating_sub(again);
-    let dropped = window.dropped();
-    let is_too_large = window.tokens() > limit || refused.is_some();
-    if !is_too_large && dropped == 0 {
-        return None;
-    }
-    // A cut is the one moment at which the factor may change.
-    let factor =
-        refused.map_or_else(|| ctx.services.calibrations.factor(agent.model_choice()), |refused| refused.factor);
-    let mut limits = ctx.limits.clone();
-    if let Some(refused) = &refused {
-        limits.context_tokens = limits.context_tokens.min(refused.limit.unwrap_or(u64::MAX));
-        // What hooks may add is more than they do add, and history would go for it: room for as much again is enough. It is at
-        // most a quarter, so that a small window is not taken up by what may never come.
-        let reserve = limits.injection_reserve.min(limits.context_tokens / 4);
-        limits.injection_reserve = reserve.min(factor.apply(refused.added).saturating_mul(2));
-    }
-    let mut limit = agent.history_capacity(&limits, factor).saturating_sub(again).max(1);
-    let mut target = agent.history_target(&limits, factor).min(limit);
-    if refused.is_some() {
-        // Whatever the estimate says: less than what was too long. If system prompt and tools alone are too long, leaving all
-        // of the history out would not help.
-        let least = factor.room(limits.context_tokens) / 8;
-        limit = limit.max(least).min(window.tokens() / 4 * 3);
-        target = target.max(least).min(limit).min(window.tokens() / 2);
-    }
-    let newest = active.newest_summary.clone().filter(|_| agent.wants_summaries());
-    let mut plan = window.plan(newest.as_ref(), &|tool| agent.tool_facts(tool), limit, target);
-    plan.set_found_by(agent.tools().iter().map(|tool| &tool.name).find(|name| ***name == *SEARCH_HISTORY).cloned());
-    let reduced = match is_too_large {
-        true => {
-            let from = if refused.is_some() { Pressure::Recent } else { Pressure::Normal };
-            reducer::reduce(agent.reducers(), &mut plan, from)
-        }
-        false => reducer::Reduced::default(),
-    };
-    for reducer in &reduced.panicked {
-        let text = format!("the reducer {reducer} panicked; what it had done before counts");
-        ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
-    }
-    if plan.tokens() == window.tokens() && dropped == 0 {
-        return None;
-    }
-    let first = window.events().get(plan.events_left_out()).map_or(active.state.seq + 1, |event| event.seq);
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let (steps, ended_steps) = plan.steps_left_out();
-    let cut = Arc::new(Cut {
-        turn: ctx.id.clone(),
-        made_at: active.state.seq,
-        first,
-        stubs: plan.stubs(),
-        turns: count(plan.turns_left_out()),
-        results: count(plan.changed_results().count()),
-        calls: count(plan.changed_calls().count()),
-        steps: count(steps),
-        ended_steps: count(ended_steps),
-        left_out: plan.left_out_steps(),
-        before: factor.apply(window.tokens() + dropped),
-        after: factor.apply(plan.tokens()),
-        reducers: reduced.by,
-        factor,
-        summary: match plan.shows_newer_summary() {
-            true => newest.as_ref().map(|newest| newest.version),
-            false => window.summary().map(|shown| shown.version),
-        },
-        cause: if refused.is_some() { CutCause::Refused } else { CutCause::Estimate },
-    });
-    if agent.wants_summaries() && !ctx.conversation.is_sub_agent() {
-        let shown = if plan.shows_newer_summary() { newest.as_ref() } else { window.summary() };
-        let uncovered = plan.turns_left_out_behind(shown.map_or(0, |shown| shown.last));
-        if uncovered > 0 {
-            let turns = if uncovered == 1 { "1 turn was".to_owned() } else { format!("{uncovered} turns were") };
-            let text = format!("{turns} left out before there was a summary of them; the next one covers them");
-            ctx.publish(LiveEvent::Notice { level: Level::Warning, text: text.into(), hook: None });
-        }
-    }
-    let is_idle = window.last_cut().is_some_and(|last| is_idle_since(active.state.window.events(), last.made_at));
-    active.state.cut(&plan, cut.clone(), newest.as_ref());
-    active.memory.note_cut(active.cache.messages());
-    active.cache = ContextCache::default();
-    active.cut = Some(cut.clone());
-    if is_idle {
-        let text = "the context was made smaller twice, and nothing was said or done in between: the model may be going in circles";
-        active.warn_once(text.to_owned(), Cause::RepeatedCompaction);
-    }
-    Some(cut)
-}
-
-/// Whether nobody said anything and no tool ran since the event with this seq.
-fn is_idle_since(events: &[Arc<Event>], seq: u64) -> bool {
-    let newer = events.iter().rev().take_while(|event| event.seq > seq);
-    !newer.map(|event| &event.kind).any(|kind| {
-        matches!(kind, EventKind::UserMessage { .. } | EventKind::ToolResult { .. } | EventKind::ToolCall { .. })
-    })
-}
-
-/// What corrects estimates: what the last cut says, so that the front of contexts moves with cuts only; before the first one,
-/// what is known of the model.
-pub(super) fn factor(active: &ActiveTurn) -> Factor {
-    let ctx = active.ctx();
-    let known = || ctx.services.calibrations.factor(ctx.agent.model_choice());
-    active.state.window.factor().unwrap_or_else(known)
 }
 
 /// Tells the model what is left of the budget, if it is to know, or that this is its last call.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::active::{ActiveTurn, Interrupt};
-use super::build::RefusedRequest;
 use super::call_ids;
 use super::changes::{self, Applied};
 use super::context::TurnContext;
 use super::last_answer;
+use super::make_room::RefusedRequest;
 use super::perform::normal_form;
 use super::pipe::Pipe;
 use super::prompt_cache;

@@ -1,8 +1,8 @@
 //! The last answer of a turn whose budget is used up: one model call without tools, whose price was kept back.
 
 use super::active::{ActiveTurn, Interrupt};
-use super::build;
 use super::context::TurnContext;
+use super::make_room;
 use super::state::Verdict;
 use crate::context::reserve::total;
 use crate::event::Cause;
@@ -61,7 +61,7 @@ fn price(active: &ActiveTurn) -> CallPrice {
         return CallPrice::default();
     }
     let estimated = ctx.agent.fixed_tokens() + active.state.window.tokens() + total(&active.injected);
-    let input = build::factor(active).with_margin(estimated);
+    let input = make_room::factor(active).with_margin(estimated);
     let usage = Usage { input, output: REPLY, ..Usage::default() };
     CallPrice { tokens: usage.total(), cost: ctx.agent.model().price(&usage).unwrap_or(0.0) }
 }

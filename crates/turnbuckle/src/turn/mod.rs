@@ -24,6 +24,7 @@ mod decide;
 mod delivery;
 mod inject;
 mod last_answer;
+mod make_room;
 mod perform;
 mod pipe;
 mod prompt_cache;
