@@ -39,9 +39,9 @@ pub(super) async fn chat(
     trust: TrustOptions,
 ) -> Result<Exit, Stopped> {
     let (mut ready, mut id, mut carry_on, mut common) = (ready, id, carry_on, common.clone());
-    let mut lines = lines();
+    let (mut lines, mut lost_line) = (lines(), false);
     loop {
-        match talk(&ready, id, carry_on, &common, &mut lines).await? {
+        match talk(&ready, id, carry_on, &common, (&mut lines, &mut lost_line)).await? {
             Leave::Exit(exit) => return Ok(exit),
             Leave::Again { id: next, model } => {
                 (id, carry_on) = (next, CarryOn::default());
@@ -61,7 +61,7 @@ async fn talk(
     id: ConversationId,
     carry_on: CarryOn,
     common: &Common,
-    lines: &mut Receiver<io::Result<String>>,
+    (lines, lost_line): (&mut Receiver<io::Result<String>>, &mut bool),
 ) -> Result<Leave, Stopped> {
     let display = DisplayOptions::default();
     let (told, mut others) = taken_up();
@@ -82,7 +82,7 @@ async fn talk(
         ready,
         is_watched: is_watched(),
         exit: Exit::Completed,
-        lost_line: false,
+        lost_line: *lost_line,
         pending: Vec::new(),
         mode: Mode::Plain,
         ran: String::new(),
@@ -127,6 +127,7 @@ async fn talk(
     }
     piped.watch.wait_for_leftovers().await;
     maintenance.abort();
+    *lost_line = piped.lost_line;
     let exit = if piped.lost_line && piped.exit == Exit::Completed { Exit::Failed } else { piped.exit };
     let exit = piped.watch.finish(exit).await;
     Ok(match piped.again {
