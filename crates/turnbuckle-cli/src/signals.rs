@@ -4,7 +4,8 @@
 //! hook that computes, a store that waits for a disk), the second signal is obeyed.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -36,6 +37,8 @@ pub(crate) enum Second {
 /// All three, from the moment this is made.
 pub(crate) struct Signals {
     heard: Receiver<Heard>,
+    /// Whether one came before. The listening thread sets it.
+    came: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -43,6 +46,8 @@ impl Signals {
     pub(crate) fn listen(second: Second) -> io::Result<Self> {
         let (tell, heard) = channel(WAITING);
         let (started, ready) = mpsc::sync_channel(1);
+        let came = Arc::new(AtomicBool::new(false));
+        let noted = came.clone();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
                 Ok(runtime) => runtime,
@@ -54,13 +59,13 @@ impl Signals {
                     Err(error) => drop(started.send(Err(error))),
                     Ok(sources) => {
                         drop(started.send(Ok(())));
-                        listen(sources, tell, second).await;
+                        listen(sources, tell, second, &noted).await;
                     }
                 }
             });
         })?;
         ready.recv().map_err(|_| io::Error::other("the thread that listens for signals ended"))??;
-        Ok(Self { heard })
+        Ok(Self { heard, came })
     }
 
     /// Ready at the next signal.
@@ -71,6 +76,11 @@ impl Signals {
         }
     }
 
+    /// What the last signal asked for is done: the next one is a first one again.
+    pub(crate) fn begin_anew(&self) {
+        self.came.store(false, Ordering::Release);
+    }
+
     /// Ready at the next signal, for those who do the same about all of them.
     pub(crate) async fn first(&mut self) {
         self.next().await;
@@ -78,19 +88,17 @@ impl Signals {
 }
 
 /// Passes signals on until the receiver is dropped.
-async fn listen(mut sources: Sources, tell: Sender<Heard>, second: Second) {
-    let mut before = false;
+async fn listen(mut sources: Sources, tell: Sender<Heard>, second: Second, came: &AtomicBool) {
     loop {
         let heard = sources.next().await;
         if tell.is_closed() {
             return;
         }
-        if before && second == Second::Ends {
+        if came.swap(true, Ordering::AcqRel) && second == Second::Ends {
             // The person does not want to wait until the turn is closed in the log. Programs of hooks are not left behind.
             turnbuckle_tools::kill_all_groups();
             std::process::exit(Exit::Cancelled as i32);
         }
-        before = true;
         match tell.try_send(heard) {
             // As many as fit are waiting already.
             Ok(()) | Err(tokio::sync::mpsc::error::TrySendError::Full(_)) => {}

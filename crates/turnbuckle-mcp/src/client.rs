@@ -1,7 +1,7 @@
 //! Our side of a connection: what a server may ask of us and tell us.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::ClientHandler;
@@ -33,8 +33,8 @@ const MOST_QUESTION: usize = 1000;
 pub(crate) struct Told {
     /// Who wants to hear of the progress of which call. Protected by the lock only for the length of a look.
     progress: Mutex<HashMap<ProgressToken, mpsc::Sender<String>>>,
-    /// The server said that it offers other tools now.
-    tools_changed: AtomicBool,
+    /// How often the server said that it offers other tools now.
+    tool_changes: AtomicU64,
     /// The calls that are open now.
     open: Mutex<Vec<Arc<OpenCall>>>,
 }
@@ -104,9 +104,9 @@ impl OpenCall {
 }
 
 impl Told {
-    /// Whether the tools must be listed again; asked once.
-    pub(crate) fn take_tools_changed(&self) -> bool {
-        self.tools_changed.swap(false, Ordering::AcqRel)
+    /// How often the server said that it offers other tools now.
+    pub(crate) fn tool_changes(&self) -> u64 {
+        self.tool_changes.load(Ordering::Acquire)
     }
 
     /// Until the guard is dropped, the server can ask whoever made the call.
@@ -227,6 +227,6 @@ impl ClientHandler for Handler {
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.0.tools_changed.store(true, Ordering::Release);
+        self.0.tool_changes.fetch_add(1, Ordering::AcqRel);
     }
 }

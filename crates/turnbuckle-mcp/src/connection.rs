@@ -1,6 +1,7 @@
 //! A server that runs: what it lists, and calls of its tools.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::{
@@ -151,13 +152,18 @@ pub(crate) struct Connection {
     told: Arc<Told>,
     /// What it offers now. Replaced when it says that its tools have changed.
     listing: Mutex<Arc<Listing>>,
+    /// How often it had said so when the list was asked for that is kept.
+    listed_after: AtomicU64,
+    /// Whether a call has said already that the server was lost.
+    is_lost: AtomicBool,
 }
 
 impl Connection {
     pub(crate) async fn open(options: &ServerOptions) -> Result<Self, McpError> {
         let told = Arc::new(Told::default());
         let opened = transport::open(&options.name, &options.endpoint, told.clone()).await?;
-        let connection = Self { opened, told, listing: Mutex::default() };
+        let (listing, listed_after, is_lost) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
+        let connection = Self { opened, told, listing, listed_after, is_lost };
         connection.relist().await?;
         Ok(connection)
     }
@@ -169,10 +175,18 @@ impl Connection {
             || self.opened.service.peer().is_transport_closed()
     }
 
-    /// What it offers; listed anew if it said that this has changed.
+    /// Whether nobody asked this before.
+    pub(crate) fn is_first_loss(&self) -> bool {
+        !self.is_lost.swap(true, Ordering::AcqRel)
+    }
+
+    /// What it offers; listed anew if it said that this has changed. As long as no such list has come, also because a call was cancelled that had
+    /// asked for it, the next call asks again.
     pub(crate) async fn listing(&self) -> Result<Arc<Listing>, McpError> {
-        if self.told.take_tools_changed() {
+        let changes = self.told.tool_changes();
+        if self.listed_after.load(Ordering::Acquire) < changes {
             self.relist().await?;
+            self.listed_after.fetch_max(changes, Ordering::AcqRel);
         }
         Ok(self.current())
     }

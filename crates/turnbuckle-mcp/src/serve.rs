@@ -1,6 +1,7 @@
 //! In the other direction: conversations as an MCP server, so that other agents can start, continue and watch them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
@@ -13,8 +14,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use turnbuckle::access::Action;
-use turnbuckle::conversation::{PendingCall, ResolveError, SendError, TurnError};
+use turnbuckle::conversation::{PendingCall, ResolveError, SendError, TurnHandle};
 use turnbuckle::event::Question;
+use turnbuckle::feed::ConversationState;
 use turnbuckle::feed::projection::Pending;
 use turnbuckle::id::{CallId, Ids, SystemIds};
 use turnbuckle::store::{Answer, ConversationStatus, StoreError};
@@ -22,6 +24,14 @@ use turnbuckle::{BoxError, ConversationId, Conversations, Scope, TurnStatus};
 
 /// Events that `watch` gives at the most, the newest.
 const MOST_EVENTS: usize = 100;
+
+/// How long a request waits for the end of a turn if it does not say. Many clients give a request a minute and then take it back, which would
+/// cancel the turn.
+const WAITS: u64 = 50;
+/// The longest that a request may ask to wait.
+const LONGEST_WAIT: u64 = 3600;
+/// How often `watch` looks: the turn may be another process's.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// Whether clients may approve calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +121,7 @@ impl ConversationServer {
         match tool {
             "send" => self.send(read(arguments)?, context).await,
             "list" => self.list().await,
-            "watch" => self.watch(read(arguments)?).await,
+            "watch" => self.watch(read(arguments)?, context).await,
             "pending" => self.pending().await,
             "answer" => self.give(read(arguments)?, context).await,
             "cancel" => self.cancel(read(arguments)?).await,
@@ -130,21 +140,29 @@ impl ConversationServer {
             }
             None => self.ids.mint("c_").into(),
         };
+        let wait = waited(given.wait)?;
         let handle = self.conversations.send(&id, given.message, self.scope.clone()).await.map_err(told_send)?;
-        self.follow(&id, handle.wait(), context).await
+        self.follow(&id, handle, wait, context).await
     }
 
-    /// Waits until the turn has ended or asks something. A client that takes its request back cancels the turn; one that goes away
-    /// does not. Over HTTP the two cannot be told apart, and `cancel` is there for those who mean it.
+    /// Waits until the turn has ended or asks something, or for as long as the client wants to wait; then the turn goes on. A client that takes its
+    /// request back cancels the turn; one that goes away does not. Over HTTP the two cannot be told apart, and `cancel` is there for those who mean it.
     async fn follow(
         &self,
         id: &ConversationId,
-        wait: impl Future<Output = Result<TurnStatus, TurnError>>,
+        handle: TurnHandle,
+        longest: Duration,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Refusal> {
-        let mut wait = std::pin::pin!(wait);
+        let turn = handle.turn().clone();
+        let mut wait = std::pin::pin!(handle.wait());
         let status = tokio::select! {
+            biased;
             status = &mut wait => status,
+            () = tokio::time::sleep(longest) => {
+                let next = "the turn goes on: `watch` with `wait` tells what becomes of it, `cancel` ends it";
+                return Ok(json!({ "conversation": id, "turn": turn, "state": "running", "next": next }));
+            }
             () = context.ct.cancelled() => {
                 if self.on_abandoned == OnAbandoned::GoOn {
                     return Err(Refusal::Told("the turn goes on; `watch` tells what became of it".to_owned()));
@@ -171,8 +189,25 @@ impl ConversationServer {
         Ok(json!({ "conversations": found.iter().take(MOST_EVENTS).map(one).collect::<Vec<_>>() }))
     }
 
-    async fn watch(&self, given: Watch) -> Result<Value, Refusal> {
+    async fn watch(&self, given: Watch, context: &RequestContext<RoleServer>) -> Result<Value, Refusal> {
         let id = parsed(&given.conversation)?;
+        let longest = waited(Some(given.wait.unwrap_or_default()))?;
+        let rests = async {
+            loop {
+                let state = self.conversations.snapshot(&id, self.scope.clone()).await.map_err(told_send)?.state;
+                if matches!(state, ConversationState::Idle | ConversationState::Waiting) {
+                    return Ok(());
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            // A turn is not cancelled because nobody watches it any more.
+            () = context.ct.cancelled() => {}
+            rests = rests => rests?,
+            () = tokio::time::sleep(longest) => {}
+        }
         let log = self.conversations.log(&id, self.scope.clone()).await.map_err(told_send)?;
         let new: Vec<_> = log.iter().filter(|event| event.seq > given.since.unwrap_or_default()).collect();
         let left_out = new.len().saturating_sub(MOST_EVENTS);
@@ -192,6 +227,7 @@ impl ConversationServer {
 
     async fn give(&self, given: Give, context: &RequestContext<RoleServer>) -> Result<Value, Refusal> {
         let (id, call) = (parsed(&given.conversation)?, CallId::from(given.call.as_str()));
+        let wait = waited(given.wait)?;
         let answer = match (given.approve, given.answer) {
             (Some(true), None) if self.approvals == Approvals::Refused => {
                 let text = "calls cannot be approved over MCP unless the person who started this server allowed it \
@@ -218,7 +254,7 @@ impl ConversationServer {
         if handle.is_remote() {
             return Ok(json!({ "conversation": id, "state": "handed over" }));
         }
-        self.follow(&id, handle.wait(), context).await
+        self.follow(&id, handle, wait, context).await
     }
 
     /// Whether the call asks a person something, other than to be approved.
@@ -228,7 +264,7 @@ impl ConversationServer {
         Ok(of_call.is_some_and(|one| matches!(one.pending.question, Question::Elicitation { .. })))
     }
 
-    async fn cancel(&self, given: Watch) -> Result<Value, Refusal> {
+    async fn cancel(&self, given: Named) -> Result<Value, Refusal> {
         let id = parsed(&given.conversation)?;
         self.conversations.cancel(&id, self.scope.clone()).await.map_err(told_send)?;
         Ok(json!({ "conversation": id, "state": "cancelled" }))
@@ -240,6 +276,7 @@ impl ConversationServer {
 struct Message {
     message: String,
     conversation: Option<String>,
+    wait: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -247,6 +284,13 @@ struct Message {
 struct Watch {
     conversation: String,
     since: Option<u64>,
+    wait: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    conversation: String,
 }
 
 #[derive(Deserialize)]
@@ -258,6 +302,16 @@ struct Give {
     reason: Option<String>,
     digest: Option<String>,
     answer: Option<Value>,
+    wait: Option<u64>,
+}
+
+/// How long a request waits.
+fn waited(seconds: Option<u64>) -> Result<Duration, Refusal> {
+    let seconds = seconds.unwrap_or(WAITS);
+    match seconds <= LONGEST_WAIT {
+        true => Ok(Duration::from_secs(seconds)),
+        false => Err(Refusal::Told(format!("`wait` is at most {LONGEST_WAIT} seconds"))),
+    }
 }
 
 fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, Refusal> {
@@ -314,25 +368,31 @@ impl ServerHandler for ConversationServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let text = json!({ "type": "string" });
+        let seconds = |default: u64| {
+            let what = format!("Seconds to wait for the end of the turn; {default} if not given.");
+            json!({ "type": "integer", "minimum": 0, "maximum": LONGEST_WAIT, "description": what })
+        };
         let tools = vec![
             tool(
                 "send",
-                "Sends a message to the agent and waits until the turn has ended or asks something. Without `conversation` a new one begins.",
-                json!({ "message": text, "conversation": text }),
+                "Sends a message to the agent and waits until the turn has ended or asks something. Without `conversation` a new one begins. \
+                 If `wait` is over first, the state is `running` and the turn goes on: `watch` it.",
+                json!({ "message": text, "conversation": text, "wait": seconds(WAITS) }),
                 &["message"],
             ),
             tool("list", "The conversations that there are.", json!({}), &[]),
             tool(
                 "watch",
-                "What happened in a conversation, behind the event with the number `since`.",
-                json!({ "conversation": text, "since": { "type": "integer", "minimum": 0 } }),
+                "What happened in a conversation, behind the event with the number `since`. With `wait` once its turn has ended or asks \
+                 something.",
+                json!({ "conversation": text, "since": { "type": "integer", "minimum": 0 }, "wait": seconds(0) }),
                 &["conversation"],
             ),
             tool("pending", "The calls that wait for an answer.", json!({}), &[]),
             tool(
                 "answer",
                 "Answers a call that waits: `answer` to a question, `approve` to an approval, with the `digest` that was shown.",
-                json!({ "conversation": text, "call": text, "approve": { "type": "boolean" }, "reason": text, "digest": text, "answer": {} }),
+                json!({ "conversation": text, "call": text, "approve": { "type": "boolean" }, "reason": text, "digest": text, "answer": {}, "wait": seconds(WAITS) }),
                 &["conversation", "call"],
             ),
             tool("cancel", "Ends the turn that is open.", json!({ "conversation": text }), &["conversation"]),

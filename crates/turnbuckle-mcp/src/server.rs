@@ -129,7 +129,7 @@ impl McpServer {
                 self.succeeded();
                 Ok(result::answer(answered))
             }
-            Err(error) if connection.is_closed() => Err(McpError::Shared(self.lost(error))),
+            Err(error) if connection.is_closed() => Err(McpError::Shared(self.lost(&connection, error))),
             Err(error) => Err(error),
         }
     }
@@ -211,11 +211,16 @@ impl Inner {
         self.state().failures = 0;
     }
 
-    /// The server was lost in the middle of a call.
-    fn lost(&self, error: &Arc<McpError>) {
+    /// The server was lost in the middle of a call. Every call that was open says so, and only the first of them counts: the others must neither
+    /// make the pause longer nor end a server that was started since.
+    fn lost(&self, connection: &Arc<Connection>, error: &Arc<McpError>) {
         let mut state = self.state();
-        state.failed(self.options.clock.now(), error.clone());
-        state.link = Link::Down;
+        if connection.is_first_loss() {
+            state.failed(self.options.clock.now(), error.clone());
+        }
+        if matches!(&state.link, Link::Up(up) if Arc::ptr_eq(up, connection)) {
+            state.link = Link::Down;
+        }
     }
 }
 
@@ -232,9 +237,9 @@ impl McpServer {
         self.0.succeeded();
     }
 
-    pub(crate) fn lost(&self, error: McpError) -> Arc<McpError> {
+    pub(crate) fn lost(&self, connection: &Arc<Connection>, error: McpError) -> Arc<McpError> {
         let error = Arc::new(error);
-        self.0.lost(&error);
+        self.0.lost(connection, &error);
         error
     }
 

@@ -13,7 +13,7 @@ use turnbuckle::tool::{Approval, Effect, Output, Spec, Tool};
 use turnbuckle::{Agent, BoxError, BoxFuture, Turn};
 
 use crate::client::{Asked, Caller};
-use crate::connection::McpError;
+use crate::connection::{Connection, McpError};
 use crate::elicitation::Elicitation;
 use crate::listing::{ListedTool, Listing};
 use crate::options::Hints;
@@ -136,7 +136,7 @@ impl Tool for McpTool {
             };
             let listing = match connection.listing().await {
                 Ok(listing) => listing,
-                Err(error) => return Ok(self.failed(error, connection.is_closed(), &[])),
+                Err(error) => return Ok(self.failed(error, &connection, &[])),
             };
             if !self.server.is_as_accepted(&listing, &self.name) {
                 let text = format!("MCP server {name}: {} is not the tool that was accepted", self.name);
@@ -164,7 +164,7 @@ impl Tool for McpTool {
             let caller = Caller { conversation: turn.conversation().clone(), asked };
             let mut pending = match connection.call(&self.name, arguments, caller).await {
                 Ok(pending) => pending,
-                Err(error) => return Ok(self.failed(error, connection.is_closed(), &[])),
+                Err(error) => return Ok(self.failed(error, &connection, &[])),
             };
             let in_time = tokio::select! {
                 answer = pending.answer(|text| turn.report_progress(text)) => Some(answer),
@@ -184,7 +184,7 @@ impl Tool for McpTool {
                     self.server.succeeded();
                     result::of_call(name, answer, &declined)
                 }
-                Some(Err(error)) => self.failed(error, connection.is_closed(), &declined),
+                Some(Err(error)) => self.failed(error, &connection, &declined),
                 None => result::too_slow(name, limit, &declined),
             })
         })
@@ -192,12 +192,12 @@ impl Tool for McpTool {
 }
 
 impl McpTool {
-    fn failed(&self, error: McpError, is_closed: bool, declined: &[String]) -> Output {
+    fn failed(&self, error: McpError, connection: &Arc<Connection>, declined: &[String]) -> Output {
         let name = self.server.name();
-        if !is_closed {
+        if !connection.is_closed() {
             return result::of_error(name, format!("the MCP server {name} refused the call"), &error, declined);
         }
-        let error = self.server.lost(error);
+        let error = self.server.lost(connection, error);
         let what = format!("the MCP server {name} was lost in the middle of the call; whether it happened is unknown");
         result::of_error(name, what, &error, declined)
     }

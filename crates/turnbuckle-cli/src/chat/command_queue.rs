@@ -166,6 +166,19 @@ pub(super) fn spawn(
     CommandQueue { commands, outcomes }
 }
 
+/// Carries a command out where nobody waits for something else meanwhile. Not for messages: `None`.
+pub(super) async fn at_once(
+    conversations: &Conversations,
+    (id, scope): (&ConversationId, &Scope),
+    workspace: Option<&Workspace>,
+    command: Command,
+) -> Option<CommandOutcome> {
+    match command {
+        Command::Undo => Some(undo(conversations, id, scope, workspace).await),
+        command => carry_out(conversations, id, scope, command).await,
+    }
+}
+
 async fn carry_out(
     conversations: &Conversations,
     id: &ConversationId,

@@ -85,9 +85,13 @@ Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel 
 
 /// The help with all commands.
 pub(super) fn help() -> String {
+    format!("{HELP}{}", list())
+}
+
+/// All commands, each behind a line end.
+pub(super) fn list() -> String {
     let width = COMMANDS.iter().map(|command| command.name.len()).max().unwrap_or(0);
-    let commands = COMMANDS.iter().map(|SlashCommand { name, about }| format!("\n/{name:<width$}  {about}"));
-    format!("{HELP}{}", commands.collect::<String>())
+    COMMANDS.iter().map(|SlashCommand { name, about }| format!("\n/{name:<width$}  {about}")).collect()
 }
 
 #[cfg(test)]

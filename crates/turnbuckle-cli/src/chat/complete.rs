@@ -1,15 +1,33 @@
 //! What Tab completes: slash commands, and files of the project behind an `@`.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use super::commands::COMMANDS;
+use crate::project::OWN_FOLDER;
 
 /// How many files of the project are offered to choose from.
 const MOST_FILES: usize = 20_000;
 /// How many candidates are shown.
 const SHOWN: usize = 6;
+
+/// The project's files.
+pub(super) struct Files {
+    pub(super) names: Vec<String>,
+    /// When they were listed.
+    pub(super) at: Instant,
+}
+
+/// Whether the word that ends at the cursor names a file.
+pub(super) fn names_file(before: &str) -> bool {
+    last_word(before).starts_with('@')
+}
+
+fn last_word(before: &str) -> &str {
+    before.rsplit(char::is_whitespace).next().unwrap_or(before)
+}
 
 /// Candidates for the word before the cursor.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,10 +47,7 @@ impl Completion {
             let names = COMMANDS.iter().map(|command| format!("/{}", command.name));
             return Self::from_candidates(before, names.filter(|name| name.starts_with(before)).collect());
         }
-        let begin = before
-            .rfind(char::is_whitespace)
-            .map_or(0, |space| space + before[space..].chars().next().map_or(1, char::len_utf8));
-        let word = &before[begin..];
+        let word = last_word(before);
         let wanted = word.strip_prefix('@')?.to_lowercase();
         // Names that begin with it come first, then those that have it in their last part, then the others.
         let rank = |file: &str| {
@@ -47,7 +62,7 @@ impl Completion {
         };
         let mut found: Vec<(u8, &String)> = files.iter().filter_map(|file| Some((rank(file)?, file))).collect();
         found.sort_by_key(|(rank, file)| (*rank, file.len()));
-        Self::from_candidates(word, found.into_iter().take(SHOWN * 4).map(|(_, file)| format!("@{file}")).collect())
+        Self::from_candidates(word, found.into_iter().take(SHOWN * 4).map(|(_, file)| named(file)).collect())
     }
 
     fn from_candidates(word: &str, candidates: Vec<String>) -> Option<Self> {
@@ -67,6 +82,11 @@ impl Completion {
         };
         self.chosen = Some(next);
         &self.candidates[next]
+    }
+
+    /// Whether the person goes through the candidates.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.chosen.is_some()
     }
 
     /// Whether there is nothing to choose between.
@@ -93,6 +113,11 @@ impl Completion {
     }
 }
 
+/// How a message names a file: in quotes if its name has blanks.
+fn named(file: &str) -> String {
+    if file.contains(char::is_whitespace) { format!("@\"{file}\"") } else { format!("@{file}") }
+}
+
 /// Lists the project's files beside the async threads, without those that `.gitignore` names.
 pub(super) fn list_files(folder: PathBuf) -> oneshot::Receiver<Vec<String>> {
     let (tell, files) = oneshot::channel();
@@ -105,7 +130,15 @@ pub(super) fn list_files(folder: PathBuf) -> oneshot::Receiver<Vec<String>> {
 }
 
 fn walk(folder: &Path) -> Vec<String> {
-    let walk = ignore::WalkBuilder::new(folder).hidden(true).follow_links(false).build();
+    // Files like `.github/workflows/ci.yml` are the project's as well; what is kept for git and for this program is not.
+    let is_own = |entry: &ignore::DirEntry| {
+        entry.depth() == 1 && [".git", OWN_FOLDER].iter().any(|own| entry.file_name() == *own)
+    };
+    let walk = ignore::WalkBuilder::new(folder)
+        .hidden(false)
+        .follow_links(false)
+        .filter_entry(move |entry| !is_own(entry))
+        .build();
     let files = walk.filter_map(Result::ok).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
     let names = files.filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_str()?.to_owned()));
     // A name with a line end in it would be another text than the one that was chosen.
@@ -133,6 +166,9 @@ mod tests {
         assert_eq!(found.choose(1), "@docs/main.md");
         assert_eq!(found.choose(1), "@src/main.rs");
         assert_eq!(Completion::of("mail@main", &files()), None, "a word begins with it");
+        assert!(names_file("look at @ma") && !names_file("mail@main") && !names_file("@main it"));
+        let mut quoted = Completion::of("@my", &["my shot.png".to_owned()]).unwrap();
+        assert_eq!(quoted.choose(1), "@\"my shot.png\"");
         assert_eq!(Completion::of("no", &files()), None);
     }
 
@@ -140,9 +176,13 @@ mod tests {
     fn what_git_ignores_is_not_offered() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(".git")).unwrap();
-        for (name, text) in [(".gitignore", "secret.txt\n"), ("secret.txt", ""), ("a.txt", ""), ("b\nc", "")] {
+        std::fs::write(folder.path().join(".git/config"), "").unwrap();
+        std::fs::create_dir(folder.path().join(".github")).unwrap();
+        for (name, text) in
+            [(".gitignore", "secret.txt\n"), ("secret.txt", ""), ("a.txt", ""), ("b\nc", ""), (".github/ci.yml", "")]
+        {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        assert_eq!(walk(folder.path()), ["a.txt"]);
+        assert_eq!(walk(folder.path()), [".github/ci.yml", ".gitignore", "a.txt"]);
     }
 }

@@ -299,10 +299,9 @@ impl Pasted {
     }
 }
 
-/// What may be typed: no control characters but line ends, and nothing that stands for a paste.
+/// What may be typed: no control characters but line ends and tabs, and nothing that stands for a paste.
 fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
-    let text = text.chars().map(|ch| if ch == '\t' { ' ' } else { ch });
-    text.filter(|ch| (!ch.is_control() || *ch == '\n') && (*ch as u32) < FIRST_PASTE)
+    text.chars().filter(|ch| (!ch.is_control() || matches!(ch, '\n' | '\t')) && (*ch as u32) < FIRST_PASTE)
 }
 
 #[cfg(test)]
@@ -378,6 +377,16 @@ mod tests {
         assert_eq!(draft.press(Key::Enter), Typed::Line(String::new()));
         draft.take_up();
         assert_eq!(draft.press(Key::Enter), Typed::Line("zero\none\ntwo\nthree\n".to_owned()));
+    }
+
+    #[test]
+    fn tabs_of_a_paste_stay_tabs() {
+        let mut draft = Draft::default();
+        let (short, long) = ("all:\n\tcc a.c\n", "\tx := 1\n".repeat(100));
+        draft.press(Key::Paste(short.to_owned()));
+        draft.press(Key::Paste(long.clone()));
+        assert_eq!(draft.text(), format!("{short}{long}"));
+        assert_eq!(draft.rows(40, 4).rows, ["all:", "    cc a.c", "[100 pasted lines]"]);
     }
 
     #[test]

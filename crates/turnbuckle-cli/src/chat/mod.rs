@@ -3,7 +3,7 @@
 //! In a terminal, `session` is the event loop. `terminal` reads bytes, `keys` turns them into keys, and `draft` is the text
 //! being typed, with `complete` and `history`. `view` is what the user sees: `reply` and `markdown` lay a reply out, `styled` is
 //! text with styles and the one way onto the screen, `screen` draws. `question` asks what a turn needs, `commands` are the slash
-//! commands, and `command_queue` carries out what the user entered.
+//! commands, `told` is what some of them say, and `command_queue` carries out what the user entered. Where nothing can be drawn, `piped` goes line by line.
 
 mod command_queue;
 mod commands;
@@ -24,6 +24,7 @@ mod session;
 mod status;
 mod styled;
 mod terminal;
+mod told;
 mod view;
 
 use std::collections::VecDeque;
@@ -95,7 +96,7 @@ pub(crate) async fn chat(args: Chat, common: &Common) -> Result<Exit, Stopped> {
     let common = &ready.with_store(common);
     match is_watched() {
         true => in_terminal(ready, (id, first), args.carry_on, common, args.trust).await,
-        false => piped::chat(&ready, id, args.carry_on, common).await,
+        false => piped::chat(ready, id, args.carry_on, common, args.trust).await,
     }
 }
 
@@ -120,7 +121,7 @@ async fn in_terminal(
     trust: TrustOptions,
 ) -> Result<Exit, Stopped> {
     if !can_be_drawn() {
-        return piped::chat(&ready, id, carry_on, common).await;
+        return piped::chat(ready, id, carry_on, common, trust).await;
     }
     let mut console = session::Console::open()?;
     let (mut ready, mut id, mut first, mut common, mut carry_on) = (ready, id, first, common.clone(), carry_on);
@@ -135,14 +136,20 @@ async fn in_terminal(
                 (id, first) = (next, First::Talk);
                 carry_on = CarryOn::default();
                 let Some(model) = model else { continue };
-                let wanted = Common { model: Some(model), ..common.clone() };
-                match Ready::of(prepare(&wanted, Gate::Needed(trust))) {
-                    Ok(with_model) => (ready, common) = (with_model, wanted),
+                match with_model(model, &common, trust) {
+                    Ok(with_model) => (ready, common) = with_model,
                     Err(stopped) => console.report(&stopped),
                 }
             }
         }
     }
+}
+
+/// The same agent with another model, and the options that lead to it.
+fn with_model(model: String, common: &Common, trust: TrustOptions) -> Result<(Ready, Common), Stopped> {
+    let wanted = Common { model: Some(model), ..common.clone() };
+    let ready = Ready::of(prepare(&wanted, Gate::Needed(trust)))?;
+    Ok((ready, wanted))
 }
 
 /// Open turns of the store that this chat takes up beside its own conversation: each is told once, and then carried on.

@@ -1,4 +1,8 @@
-//! A chat from a pipe: line by line, each when the turn before it rests. It ends with the input.
+//! A chat line by line, each when the turn before it rests: from a pipe, or in a terminal on which nothing can be drawn, for those who listen to it.
+//! It ends with the input.
+
+mod answers;
+mod slash;
 
 use std::io::{self, BufRead as _, Read as _};
 use std::thread;
@@ -8,32 +12,57 @@ use turnbuckle::conversation::{SendError, TakenUp};
 use turnbuckle::projection::Pending;
 use turnbuckle::{ConversationId, Outcome, TurnStatus};
 
+use self::answers::Mode;
 use super::command_queue::preview;
 use super::commands::{self, Input};
 use super::question::Beside;
-use super::{ToldTakenUp, left_elsewhere, question, taken_up};
+use super::session::Leave;
+use super::{ToldTakenUp, is_watched, left_elsewhere, pictures, question, taken_up, with_model};
 use crate::Stopped;
 use crate::args::{CarryOn, Common};
 use crate::exit::Exit;
 use crate::problem::Problem;
 use crate::run::{DisplayOptions, Expected, Ready, Watch, refused};
 use crate::show::{INDENT, asked_text, clean, diff_text, terminal_width};
-
-const HELP: &str = "\
-A line is a message. What a turn asks is answered by the next line: y approves, n refuses, any other text refuses with that reason.
-/exit leaves, and so does the end of the input; a turn that waits goes on waiting.
-Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel ID`.";
+use crate::signals::Heard;
+use crate::trust::TrustOptions;
 
 /// The longest line.
 const LONGEST: u64 = 1 << 20;
 
-/// The exit code is that of the last turn, and a failure if a line was refused.
+/// One conversation after the other. The exit code is that of the last turn, and a failure if a line was refused.
 pub(super) async fn chat(
+    ready: Ready,
+    id: ConversationId,
+    carry_on: CarryOn,
+    common: &Common,
+    trust: TrustOptions,
+) -> Result<Exit, Stopped> {
+    let (mut ready, mut id, mut carry_on, mut common) = (ready, id, carry_on, common.clone());
+    let (mut lines, mut lost_line) = (lines(), false);
+    loop {
+        match talk(&ready, id, carry_on, &common, (&mut lines, &mut lost_line)).await? {
+            Leave::Exit(exit) => return Ok(exit),
+            Leave::Again { id: next, model } => {
+                (id, carry_on) = (next, CarryOn::default());
+                let Some(model) = model else { continue };
+                match with_model(model, &common, trust) {
+                    Ok(with_model) => (ready, common) = with_model,
+                    Err(stopped) => crate::output::report(&stopped.problems),
+                }
+            }
+        }
+    }
+}
+
+/// One conversation, until the input ends or the person leaves it.
+async fn talk(
     ready: &Ready,
     id: ConversationId,
     carry_on: CarryOn,
     common: &Common,
-) -> Result<Exit, Stopped> {
+    (lines, lost_line): (&mut Receiver<io::Result<String>>, &mut bool),
+) -> Result<Leave, Stopped> {
     let display = DisplayOptions::default();
     let (told, mut others) = taken_up();
     let watch =
@@ -46,30 +75,39 @@ pub(super) async fn chat(
         watch.output.err(format!("note: {text}\n"));
     }
     let conversations = watch.conversations.clone();
-    // It ends with the program. Store errors are not reported here: the turns report them.
-    tokio::spawn(async move { conversations.run_maintenance().await });
+    // Store errors are not reported here: the turns report them.
+    let maintenance = tokio::spawn(async move { conversations.run_maintenance().await });
     let mut piped = Piped {
         watch,
+        ready,
+        is_watched: is_watched(),
         exit: Exit::Completed,
-        lost_line: false,
+        lost_line: *lost_line,
         pending: Vec::new(),
+        mode: Mode::Plain,
+        ran: String::new(),
         over: false,
+        again: None,
+        interrupted: false,
         known: ToldTakenUp::default(),
     };
+    piped.welcome();
     let open = piped.watch.conversations.resume(&piped.watch.id, piped.watch.scope.clone()).await;
     if let Some(handle) = open.map_err(|error| refused(error, common))? {
         piped.follow(handle).await;
     }
-    let mut lines = lines();
-    while !piped.over {
+    while !piped.over && piped.again.is_none() {
         let line = tokio::select! {
             biased;
-            () = piped.watch.signals.first() => {
+            heard = piped.watch.signals.next() => {
+                if piped.stays_after(heard) {
+                    continue;
+                }
                 piped.exit = Exit::Cancelled;
                 break;
             }
             Some(taken) = others.recv() => {
-                piped.tell_taken_up(taken, ready);
+                piped.tell_taken_up(taken);
                 continue;
             }
             line = lines.recv() => line,
@@ -85,61 +123,99 @@ pub(super) async fn chat(
         }
     }
     while let Ok(taken) = others.try_recv() {
-        piped.tell_taken_up(taken, ready);
+        piped.tell_taken_up(taken);
     }
     piped.watch.wait_for_leftovers().await;
+    maintenance.abort();
+    *lost_line = piped.lost_line;
     let exit = if piped.lost_line && piped.exit == Exit::Completed { Exit::Failed } else { piped.exit };
-    Ok(piped.watch.finish(exit).await)
+    let exit = piped.watch.finish(exit).await;
+    Ok(match piped.again {
+        Some(again) if exit != Exit::Cancelled => again,
+        _ => Leave::Exit(exit),
+    })
 }
 
-struct Piped {
+struct Piped<'a> {
     watch: Watch,
+    ready: &'a Ready,
+    /// Whether a person types, and no program.
+    is_watched: bool,
     exit: Exit,
     /// A line came to nothing: no turn has it, and no call.
     lost_line: bool,
     /// What the turn asks the person who types; the next line answers the first of them. What others must answer is not here.
     pending: Vec<Pending>,
+    /// What the next line is, if not a plain answer.
+    mode: Mode,
+    /// What commands of the person's own said since the last message.
+    ran: String,
     /// Nothing more is read.
     over: bool,
+    /// The chat goes on with another conversation or model.
+    again: Option<Leave>,
+    /// Whether Ctrl-C was the last thing that was pressed.
+    interrupted: bool,
     /// Turns of other conversations that go on here.
     known: ToldTakenUp,
 }
 
-impl Piped {
+impl Piped<'_> {
+    /// Tells a person what this is; a program that pipes lines in knows.
+    fn welcome(&self) {
+        if self.is_watched {
+            let (name, model) = (self.watch.conversations.agent().name(), self.model());
+            let text =
+                format!("{name} ({model}), conversation {}. A line is a message, /help says more.\n", self.watch.id);
+            self.watch.output.err(clean(&text));
+        }
+    }
+
+    /// What a signal means while nothing is under way: a person is told that the next Ctrl-C leaves.
+    fn stays_after(&mut self, heard: Heard) -> bool {
+        let stays = self.is_watched && heard == Heard::Stop && !std::mem::replace(&mut self.interrupted, true);
+        if stays {
+            self.watch.signals.begin_anew();
+            self.watch.output.err("\nCtrl-C again leaves\n");
+        }
+        stays
+    }
+
     async fn line(&mut self, line: &str) {
+        self.interrupted = false;
         let (id, scope) = (self.watch.id.clone(), self.watch.scope.clone());
         let asked = self.pending.first().cloned();
+        let is_plain = matches!(self.mode, Mode::Plain);
         match (Input::of(line), asked) {
             (Input::Slash("exit", _), _) => self.over = true,
-            (Input::Slash("help", _), _) => self.watch.output.err(format!("{HELP}\n")),
-            (_, Some(asked)) => match question::answer(&asked.question, line) {
-                Err(why) => self.watch.output.err(format!("{why}\n")),
-                Ok(answer) => {
-                    let digest = question::digest(&asked.question);
-                    match self.watch.conversations.resolve(&id, &asked.call, answer, digest, scope).await {
-                        Ok(handle) => self.follow(handle).await,
-                        Err(error) => {
-                            self.refused(&Problem::error(error.to_string()));
-                            self.look_what_is_asked().await;
-                        }
-                    }
-                }
-            },
+            // A line of a program that begins like a command is an answer where one is wanted.
+            (Input::Slash(name, rest), asked) if is_plain && (self.is_watched || asked.is_none() || name == "help") => {
+                self.slash(name, rest).await;
+            }
+            (_, _) if matches!(self.mode, Mode::Pick(_)) => self.picked(line.trim()),
+            (_, Some(asked)) => self.answer(&asked, line).await,
             (Input::Nothing, None) => {}
             (Input::Unknown(command), None) => self.watch.output.err(format!("{}\n", commands::unknown(command))),
             (Input::Slash(command, _), None) => {
-                self.watch.output.err(format!("/{command} needs a terminal that can be drawn on\n"));
+                self.watch.output.err(format!("{}\n", commands::unknown(&format!("/{command}"))));
             }
-            (Input::Run(_), None) => self.watch.output.err("commands need a terminal that can be drawn on\n"),
-            (Input::Words(words), None) => match self.watch.conversations.send(&id, words, scope).await {
-                Ok(handle) => self.follow(handle).await,
-                Err(SendError::Busy { pending, .. }) if !pending.is_empty() => {
-                    if let Some(open) = self.look_what_is_asked().await {
-                        self.refused(&self.watch.busy(&open));
+            (Input::Run(command), None) => self.run_own(command).await,
+            (Input::Words(words), None) => {
+                let text = std::mem::take(&mut self.ran) + words;
+                // A program that names a picture may mean its name.
+                let names = if self.is_watched { words } else { "" };
+                let (content, remarks) = pictures::attach(&text, names, &self.ready.folder);
+                remarks.iter().for_each(|remark| self.watch.output.err(format!("warning: {}\n", clean(remark))));
+                match self.watch.conversations.send(&id, content, scope).await {
+                    Ok(handle) => self.follow(handle).await,
+                    Err(SendError::Busy { pending, .. }) if !pending.is_empty() => {
+                        if let Some(open) = self.look_what_is_asked().await {
+                            self.refused(&self.watch.busy(&open));
+                        }
                     }
+                    Err(error) => self.refused(&Problem::error(error.to_string())),
                 }
-                Err(error) => self.refused(&Problem::error(error.to_string())),
-            },
+            }
         }
     }
 
@@ -150,8 +226,8 @@ impl Piped {
         self.pending.retain(|pending| self.watch.hints.who_else(pending).is_none());
     }
 
-    fn tell_taken_up(&mut self, taken: TakenUp, ready: &Ready) {
-        if let Some(text) = self.known.words(&self.watch.id, taken, &ready.model) {
+    fn tell_taken_up(&mut self, taken: TakenUp) {
+        if let Some(text) = self.known.words(&self.watch.id, taken, &self.ready.model) {
             self.watch.output.err(format!("note: {text}\n"));
         }
     }
@@ -190,8 +266,9 @@ impl Piped {
         }
         self.exit = self.watch.tell(&rest);
         self.pending.clear();
-        // After a cancelled turn the rest of the input is not read.
-        self.over = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
+        // After a cancelled turn the rest of the input is not read, unless a person types it.
+        let is_cancelled = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
+        self.over = is_cancelled && !(self.is_watched && self.watch.goes_on());
     }
 
     /// Shows what the next line answers: all of it, since nothing can be drawn again, with what the call would change. Returns what
@@ -212,7 +289,7 @@ impl Piped {
             None => String::new(),
         };
         self.watch.output.err(clean(&text));
-        Some(clean(&laid_out("", question::label(&asked.question).trim_end_matches(" › "))))
+        Some(clean(&laid_out("", &self.label(asked))))
     }
 }
 

@@ -188,6 +188,12 @@ fn key_shown(key: &str) -> String {
     if is_plain { name(key) } else { format!("{:?}", name(key)) }
 }
 
+/// Whether a standing approval could answer such a question: none answers what a hook asks, what a rule wants several people or
+/// another person for, or a command outside the sandbox.
+pub(super) fn can_be_standing(question: &Question) -> bool {
+    matches!(question, Question::Approval { tool: Some(_), standing: Some(_), redacted: false, .. })
+}
+
 /// What stands before the answer.
 pub(super) fn label(question: &Question) -> &'static str {
     match question {

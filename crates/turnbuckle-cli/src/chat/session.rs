@@ -29,7 +29,7 @@ use turnbuckle_models::without_password;
 use turnbuckle_tools::GuardedNames;
 
 use super::command_queue::{self, Command, CommandQueue, TypedAnswer};
-use super::complete::Completion;
+use super::complete::{Completion, Files};
 use super::draft::Draft;
 use super::history;
 use super::notify::Waiting;
@@ -186,7 +186,7 @@ struct Session {
     mode: Mode,
     completion: Option<Completion>,
     /// The project's files, once somebody wanted to name one.
-    files: Option<Vec<String>>,
+    files: Option<Files>,
     files_coming: Option<oneshot::Receiver<Vec<String>>>,
     /// The command that the person runs.
     own: Option<OwnCommand>,
@@ -287,11 +287,7 @@ impl Session {
                 Some(asked) = self.elicitations.recv(), if self.elicited.is_none() && self.question.is_none() => self.elicit(asked),
                 () = withdrawn(&mut self.elicited), if self.elicited.is_some() => self.elicitation_withdrawn(),
                 line = next_line(&mut self.own), if self.own.is_some() => self.own_said(line),
-                files = listed(&mut self.files_coming), if self.files_coming.is_some() => {
-                    (self.files, self.files_coming) = (Some(files), None);
-                    self.look_for_completion();
-                    self.view.redraw();
-                }
+                files = listed(&mut self.files_coming), if self.files_coming.is_some() => self.files_listed(files),
                 error = &mut upkeep, if keeps => {
                     keeps = false;
                     let text = format!("what other processes left in this store is not taken up: {}", with_causes(&error));

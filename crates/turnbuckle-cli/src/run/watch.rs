@@ -28,7 +28,7 @@ use crate::exit::Exit;
 use crate::inspect::failed;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::signals::{Second, Signals};
+use crate::signals::{Heard, Second, Signals};
 use crate::without_agent::WithoutAgent;
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
@@ -89,6 +89,8 @@ pub(crate) struct Watch {
     pub(crate) ended: bool,
     /// Whether a signal asked the program to leave: then no summary is waited for.
     is_leaving: bool,
+    /// Whether that was more than a Ctrl-C, which may be meant for the turn alone.
+    is_to_end: bool,
     /// Whether the turn was cancelled because stdout is closed.
     is_unread: bool,
     guarded: GuardedNames,
@@ -161,6 +163,7 @@ impl Watch {
             hints,
             ended,
             is_leaving,
+            is_to_end: false,
             is_unread: false,
             guarded: ready.guarded.clone(),
         })
@@ -267,8 +270,9 @@ impl Watch {
         loop {
             tokio::select! {
                 biased;
-                () = self.signals.first() => {
+                heard = self.signals.next() => {
                     self.is_leaving = true;
+                    self.is_to_end |= heard == Heard::Leave;
                     if self.ended {
                         self.output.err("waiting for hooks that run after the turn; again to stop at once\n");
                     }
@@ -282,6 +286,15 @@ impl Watch {
                 rest = &mut rest => return rest,
             }
         }
+    }
+
+    /// Goes on after a turn that a Ctrl-C cancelled, if nothing asked the program to end: the next Ctrl-C is a first one again. False if it is to end.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        if !self.is_to_end {
+            self.is_leaving = false;
+            self.signals.begin_anew();
+        }
+        !self.is_to_end
     }
 
     /// Whether the acting user may read the conversation, and so sees what happens in it.

@@ -10,7 +10,7 @@ use turnbuckle::message::Text;
 use turnbuckle::{CallId, Outcome};
 
 use super::safe;
-use super::words::{asked, brief, called, count, few_lines, recalled, result};
+use super::words::{asked, brief, called, count, failure, few_lines, recalled, result};
 use super::{Line, Shown, Tone};
 
 /// What must be remembered between events.
@@ -88,8 +88,11 @@ impl Fold {
             }
             EventKind::ToolResult { call, ok, content } => {
                 self.messages += 1;
-                let (sign, tone) = if *ok { ('=', Tone::Tool) } else { ('!', Tone::Bad) };
-                one("dispatch", tone, format!("{} {sign} {}", self.call(call), result(&content.text())))
+                let (text, called) = (content.text(), self.call(call));
+                match *ok {
+                    true => one("dispatch", Tone::Tool, format!("{called} = {}", result(&text))),
+                    false => one("dispatch", Tone::Bad, format!("{called} ! {}", failure(&text))),
+                }
             }
             EventKind::Suspension { call, question, .. } => self.after_words([line(
                 "wait",

@@ -65,6 +65,25 @@ pub(crate) fn result(text: &str) -> String {
     }
 }
 
+/// The result of a call that failed: why it failed mostly stands at its end.
+pub(super) fn failure(text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    match lines.as_slice() {
+        [first, .., before, last] if lines.len() > 3 => {
+            let end = cut(&format!("{before}⏎{last}"), BRIEF);
+            format!("{} … {end} ({})", cut(first, BRIEF / 2), count(lines.len(), "line"))
+        }
+        _ => brief(text),
+    }
+}
+
+/// The last lines, and how many stand before them.
+pub(crate) fn last_lines(text: &str, most: usize) -> (usize, Vec<String>) {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let before = lines.len().saturating_sub(most);
+    (before, lines[before..].iter().map(|line| cut(line, 2 * BRIEF)).collect())
+}
+
 /// `read_file(prices.py)`: the values, each cut short.
 pub(crate) fn called(name: &str, arguments: &Value) -> String {
     format!("{}({})", safe::name(name), values(arguments).join(", "))
@@ -168,6 +187,15 @@ mod tests {
         assert_eq!(result("a\nb\n"), "a … 2 lines");
         let padded = json!({ "command": "a      b" });
         assert!(called("f", &padded) == "f(\"a······b\")" && !is_shown_whole(&padded));
+    }
+
+    #[test]
+    fn a_failure_shows_how_it_ended() {
+        let text = "compiling\nmore\nerror: no such thing\n[exit status: 101]\n";
+        assert_eq!(failure(text), "compiling … error: no such thing⏎[exit status: 101] (4 lines)");
+        assert_eq!(failure("a\nb\n"), "a⏎b");
+        assert_eq!(last_lines(text, 2), (2, vec!["error: no such thing".to_owned(), "[exit status: 101]".to_owned()]));
+        assert_eq!(last_lines("a", 2), (0, vec!["a".to_owned()]));
     }
 
     #[test]

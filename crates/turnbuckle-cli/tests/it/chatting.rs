@@ -80,6 +80,23 @@ fn from_a_pipe_a_question_that_another_process_answered_is_not_asked_again() {
 }
 
 #[test]
+fn from_a_pipe_commands_are_taken_and_commands_for_the_shell_are_not() {
+    let folder = Folder::with_script(r#"{ "text": "one" }, { "text": "two" }"#);
+    let input = b"first\n/tools\n!touch made\n/clear\nsecond\n";
+    let ran = folder.run_with_stdin(&["chat", "-c", "w"], input).exits(0).prints("one\none\n");
+    ran.says("write_file (asks first)").says("run in a terminal only");
+    assert!(!folder.path().join("made").exists());
+    let listed = folder.run(&["list", "--json"]).exits(0).out;
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    let ran = folder.run_with_stdin(&["chat", "-c", "w"], b"/model nonsense:x\n/clear\nthird\n").exits(1);
+    assert!(
+        ran.out.ends_with("one\n"),
+        "a line that came to nothing is a failure, whatever comes behind it: {}",
+        ran.out
+    );
+}
+
+#[test]
 fn rubbish_from_a_pipe_is_an_error() {
     let folder = Folder::with_script(r#"{ "text": "one" }"#);
     folder.run_with_stdin(&["chat"], b"\xff\xfe\n").exits(1).prints("").says("not UTF-8");

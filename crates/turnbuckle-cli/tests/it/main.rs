@@ -72,6 +72,7 @@ mod surviving;
 mod tmux;
 mod tmux_hostile;
 mod tmux_leaving;
+mod tmux_lines;
 mod tmux_pane;
 mod tmux_pasted;
 mod tmux_questions;

@@ -120,6 +120,23 @@ fn a_question_is_answered_by_a_client_and_the_log_says_how_it_came() {
 }
 
 #[test]
+fn a_client_that_does_not_wait_watches_a_turn_that_goes_on() {
+    let folder = Folder::with_script(r#"{ "chunks": ["one ", "two ", "three"], "delay_ms": 700 }"#);
+    let mut client = Client::open(&folder, &[]);
+    let begun = client.call("send", json!({ "message": "go", "wait": 0 })).unwrap();
+    assert_eq!(begun["state"], "running");
+    let id = begun["conversation"].as_str().unwrap().to_owned();
+    let seen = client.call("watch", json!({ "conversation": id })).unwrap();
+    assert_ne!(seen["state"], "idle", "it looks at once: {seen}");
+    let seen = client.call("watch", json!({ "conversation": id, "wait": 60 })).unwrap();
+    assert_eq!(seen["state"], "idle");
+    let ended = seen["events"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&ended["turn"], &ended["outcome"]), (&begun["turn"], &"completed".into()), "{ended}");
+    assert!(client.call("watch", json!({ "conversation": id, "wait": 4000 })).unwrap_err().contains("at most"));
+    client.close();
+}
+
+#[test]
 fn garbage_ends_no_server_and_a_folder_that_was_not_accepted_is_not_served() {
     let folder = Folder::with_script(r#"{ "text": "one" }"#);
     let mut client = Client::open(&folder, &[]);

@@ -102,6 +102,22 @@ fn arguments_are_edited_before_they_run() {
 }
 
 #[test]
+fn a_command_that_fails_shows_how_it_ended() {
+    let command = "seq 1 100; echo error: no such thing; exit 3";
+    let call = format!(r#"{{ "id": "c1", "name": "shell", "arguments": {{ "command": "{command}" }} }}"#);
+    let folder = Folder::with_script(&format!(r#"{{ "tool_calls": [{call}] }}, {{ "text": "done" }}"#));
+    let Some(tmux) = chat(&folder) else { return };
+    asked(&tmux, "run it");
+    tmux.types("a");
+    tmux.shows("… 96 lines before");
+    tmux.shows("          error: no such thing");
+    tmux.shows("          [exit status: 3]");
+    let again = Folder::with_script(&format!(r#"{{ "tool_calls": [{call}] }}, {{ "text": "done" }}"#));
+    let ran = again.run(&["run", "--allow", "shell", "go"]).exits(0);
+    ran.says("! 1 … error: no such thing⏎[exit status: 3] (102 lines)");
+}
+
+#[test]
 fn a_rule_approves_always_and_is_listed_and_revoked() {
     let write = |id: &str| {
         format!(

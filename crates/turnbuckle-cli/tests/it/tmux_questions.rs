@@ -98,6 +98,26 @@ fn all_keys_of_a_question_are_on_the_screen_in_40_columns() {
 }
 
 #[test]
+fn the_keys_of_a_question_are_on_a_small_screen_also_beside_a_long_plan() {
+    let items: Vec<_> =
+        (1..=9).map(|step| serde_json::json!({ "text": format!("step {step}"), "done": false })).collect();
+    let calls = serde_json::json!([
+        { "id": "c1", "name": "todo", "arguments": { "items": items } },
+        { "id": "c2", "name": "write_file", "arguments": { "path": "a.txt", "content": "x\n" } },
+    ]);
+    let folder = Folder::with_script(&format!(r#"{{ "tool_calls": {calls} }}, {{ "text": "all done" }}"#));
+    let Some(tmux) = chat(&folder, (80, 9), &[]) else { return };
+    tmux.shows("step 1");
+    tmux.shows("a approves · d denies · e edits · A always");
+    std::thread::sleep(READ);
+    tmux.types("a");
+    // The beginning of the question has scrolled away.
+    tmux.shows("not all of it is on the screen");
+    tmux.types("a");
+    tmux.shows("all done");
+}
+
+#[test]
 fn a_padded_value_looks_like_no_other_field_in_any_width() {
     for width in [40, 100] {
         for filler in [" ".repeat(200), format!("{} ", "x".repeat(width - 20)), "word ".repeat(60)] {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use turnbuckle_mcp::{Change, McpServer};
 
-use crate::desk::{Desk, results, results_of};
+use crate::desk::{Desk, results, results_of, rig};
 
 #[tokio::test]
 async fn a_tool_whose_description_changed_is_not_called_and_the_others_are() {
@@ -34,4 +34,20 @@ async fn a_change_while_the_server_runs_counts_with_the_next_call() {
     let told = results(&server, &["hello", "change", "hello"]).await;
     assert!(told[0].0 && told[1].0, "{told:?}");
     assert!(!told[2].0 && told[2].1.contains("[not run]"), "{}", told[2].1);
+}
+
+#[tokio::test]
+async fn a_change_counts_also_if_the_call_that_wanted_to_know_of_it_was_cancelled() {
+    let desk = Desk::new();
+    let server = McpServer::new(desk.options("slow to list"));
+    let server = server.pinned(server.list().await.unwrap());
+    assert!(results(&server, &["change"]).await[0].0);
+    let mut rig = rig(&server, &[("echo", json!({ "text": "never" }))]);
+    let (conversations, id) = (rig.conversations.clone(), rig.id.clone());
+    let running = tokio::spawn(async move { rig.ended("go").await });
+    desk.until_noted("not listed").await;
+    conversations.cancel(&id, turnbuckle::Scope::local()).await.unwrap();
+    running.await.unwrap().unwrap();
+    let told = results(&server, &["hello"]).await;
+    assert!(!told[0].0 && told[0].1.contains("[not run]"), "{}", told[0].1);
 }

@@ -24,6 +24,8 @@ def tool(name, description, **annotations):
 
 
 changed = mode == "changed"
+# Lists that are asked for and not answered, once its tools have changed.
+unanswered = 1 if mode == "slow to list" else 0
 
 
 def tools():
@@ -116,6 +118,9 @@ for line in sys.stdin:
             "serverInfo": {"name": "test", "version": "1"}}})
     elif method == "tools/list" and mode == "endless":
         send({"id": request["id"], "result": {"tools": [tool(f"t{time.monotonic_ns()}", "")], "nextCursor": "on"}})
+    elif method == "tools/list" and changed and unanswered:
+        unanswered -= 1
+        note("not listed")
     elif method == "tools/list":
         note("listed")
         send({"id": request["id"], "result": {"tools": tools()}})

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use turnbuckle::testing::PausedClock;
 use turnbuckle_mcp::{McpError, McpServer};
 
-use crate::desk::{Desk, results};
+use crate::desk::{Desk, results, results_of};
 
 #[tokio::test]
 async fn a_server_that_cannot_be_used_says_why() {
@@ -52,4 +53,26 @@ async fn many_calls_at_once_start_one_server() {
         assert!(told[0].0, "{}", told[0].1);
     }
     assert_eq!(desk.notes().matches("started").count(), 2);
+}
+
+#[tokio::test]
+async fn a_death_that_several_calls_see_is_one_death() {
+    let desk = Desk::new();
+    let clock = Arc::new(PausedClock::default());
+    let mut options = desk.options("good");
+    options.clock = clock.clone();
+    let server = McpServer::new(options);
+    let server = server.pinned(server.list().await.unwrap());
+    let slow = |server: McpServer| async move { results_of(&server, &[("slow", json!({}))]).await };
+    let open: Vec<_> = (0..4).map(|_| tokio::spawn(slow(server.clone()))).collect();
+    desk.until_noted(&"call slow\nslow began\n".repeat(4)).await;
+    let died = results(&server, &["die"]).await;
+    assert!(died[0].1.contains("was lost in the middle"), "{}", died[0].1);
+    for call in open {
+        assert!(call.await.unwrap()[0].1.contains("was lost in the middle"));
+    }
+    // The pause of a first failure, not of a fifth.
+    clock.advance(Duration::from_secs(2));
+    let told = results(&server, &["back"]).await;
+    assert!(told[0].0 && told[0].1.contains("back"), "{}", told[0].1);
 }

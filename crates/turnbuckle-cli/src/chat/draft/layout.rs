@@ -53,6 +53,8 @@ impl Draft {
     fn shown(&self, ch: char) -> String {
         match self.paste_of(ch) {
             Some(paste) => paste.word.clone(),
+            // As everywhere on the screen.
+            None if ch == '\t' => "    ".to_owned(),
             None => ch.to_string(),
         }
     }

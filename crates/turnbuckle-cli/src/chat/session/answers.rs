@@ -35,12 +35,6 @@ pub(super) enum Mode {
     Pick(Vec<ConversationId>),
 }
 
-/// Whether a standing approval could answer such a question: none answers what a hook asks, what a rule wants several people or
-/// another person for, or a command outside the sandbox.
-fn can_be_standing(question: &Question) -> bool {
-    matches!(question, Question::Approval { tool: Some(_), standing: Some(_), redacted: false, .. })
-}
-
 impl Session {
     /// Asks, with what the call would change.
     pub(super) fn show_question(&mut self, pending: Pending, preview: Option<Result<String, String>>) {
@@ -79,7 +73,9 @@ impl Session {
             Mode::Pick(_) => (self.pick_label(), Vec::new()),
             Mode::Plain => {
                 let mut keys = match &pending.question {
-                    question if can_be_standing(question) => vec!["a approves", "d denies", "e edits", "A always"],
+                    question if question::can_be_standing(question) => {
+                        vec!["a approves", "d denies", "e edits", "A always"]
+                    }
                     Question::Approval { tool: Some(_), .. } => vec!["a approves", "d denies", "e edits"],
                     Question::Approval { .. } | Question::Pause { .. } => vec!["a approves", "d denies"],
                     _ => Vec::new(),
@@ -115,7 +111,7 @@ impl Session {
             }
             'd' if is_approval => self.mode = Mode::Reason,
             'e' if is_tool => self.edit(asked),
-            'A' if can_be_standing(&asked.question) => {
+            'A' if question::can_be_standing(&asked.question) => {
                 if self.may_approve() {
                     self.submit(Command::ProposeAlways(Box::new(asked.clone())));
                 }

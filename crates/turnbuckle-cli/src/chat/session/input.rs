@@ -1,10 +1,12 @@
 //! What the user enters: keys, lines, Ctrl-C.
 
+use std::time::{Duration, Instant};
+
 use anstyle::Style;
 
 use super::super::command_queue::Command;
 use super::super::commands::{self, Input};
-use super::super::complete::{Completion, list_files};
+use super::super::complete::{Completion, Files, list_files, names_file};
 use super::super::draft::Typed;
 use super::super::keys::{Key, LONGEST_PASTE};
 use super::super::own_command::OwnCommand;
@@ -14,6 +16,9 @@ use super::super::{history, pictures};
 use super::Session;
 use super::answers::Mode;
 use crate::show::{Tone, count};
+
+/// How long a list of the project's files is taken as it is: then it is made anew, for those who name a file. The model makes some meanwhile.
+const FILES_STAY: Duration = Duration::from_secs(3);
 
 impl Session {
     pub(super) fn pressed(&mut self, key: Key) {
@@ -80,7 +85,7 @@ impl Session {
     /// What the model is sent: the words, what the person ran before, and pictures.
     fn composed(&mut self, words: &str) -> (String, turnbuckle::message::Content) {
         let text = std::mem::take(&mut self.ran) + words;
-        let (content, remarks) = pictures::attach(&text, &self.folder);
+        let (content, remarks) = pictures::attach(&text, words, &self.folder);
         for remark in remarks {
             self.view.say("warning", Tone::Hook, &remark);
         }
@@ -171,10 +176,21 @@ impl Session {
             return;
         }
         let before = self.view.draft.before_cursor();
-        if before.contains('@') && self.files.is_none() && self.files_coming.is_none() {
+        let is_old = self.files.as_ref().is_none_or(|files| files.at.elapsed() >= FILES_STAY);
+        if is_old && self.files_coming.is_none() && names_file(&before) {
             self.files_coming = Some(list_files(self.folder.clone()));
         }
-        self.completion = Completion::of(&before, self.files.as_deref().unwrap_or_default());
+        let files = self.files.as_ref().map_or(&[][..], |files| &files.names);
+        self.completion = Completion::of(&before, files);
+    }
+
+    /// The project's files have been listed. What the person chooses between stays as it is.
+    pub(super) fn files_listed(&mut self, names: Vec<String>) {
+        (self.files, self.files_coming) = (Some(Files { names, at: Instant::now() }), None);
+        if !self.completion.as_ref().is_some_and(Completion::is_under_way) {
+            self.look_for_completion();
+            self.view.redraw();
+        }
     }
 
     fn complete(&mut self, step: isize) {

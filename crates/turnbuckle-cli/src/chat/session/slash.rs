@@ -1,24 +1,18 @@
 //! Slash commands.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use turnbuckle::ConversationId;
 use turnbuckle::event::{Event, EventKind};
-use turnbuckle::hook::Point;
 use turnbuckle::id::{Ids as _, SystemIds};
 use turnbuckle_models::without_password;
 
 use super::super::command_queue::Command;
-use super::super::commands;
+use super::super::{commands, told};
 use super::answers::Mode;
 use super::{Leave, Session};
-use crate::mcp::ServerLine;
 use crate::model_name::ModelName;
-use crate::show::{Tone, brief, name};
-
-/// What MCP tools are called: `mcp__SERVER__TOOL`.
-const MCP: &str = "mcp__";
+use crate::show::Tone;
 
 impl Session {
     pub(super) fn slash(&mut self, command: &str, rest: &str) {
@@ -26,9 +20,9 @@ impl Session {
             "help" => self.view.say("", Tone::Dim, &commands::help()),
             "exit" => self.quit(),
             "model" => self.model(rest),
-            "hooks" => self.hooks(),
-            "tools" => self.tools(),
-            "mcp" => self.mcp(),
+            "hooks" => self.view.say("hooks", Tone::Plain, &told::hooks(&self.agent)),
+            "tools" => self.view.say("tools", Tone::Plain, &told::tools(&self.agent)),
+            "mcp" => self.view.say("mcp", Tone::Plain, &told::mcp(&self.agent, &self.mcp)),
             "trace" => self.trace(),
             "cost" => {
                 let spent = self.view.status.spent();
@@ -72,47 +66,6 @@ impl Session {
         }
     }
 
-    fn hooks(&mut self) {
-        let mut text = String::new();
-        for point in Point::ALL {
-            let here = self.agent.hooks().iter().filter(|entry| entry.points().contains(point));
-            let names: Vec<String> = here.map(|entry| name(entry.name())).collect();
-            if !names.is_empty() {
-                text.push_str(&format!("{point}: {}\n", names.join(", ")));
-            }
-        }
-        let text = if text.is_empty() { "no hooks".to_owned() } else { text };
-        self.view.say("hooks", Tone::Plain, text.trim_end());
-    }
-
-    fn tools(&mut self) {
-        let line = |tool: &turnbuckle::tool::Definition| {
-            let asks = if self.agent.needs_approval(&tool.name) { " (asks first)" } else { "" };
-            format!("{}{asks}: {}", name(&tool.name), brief(&tool.description))
-        };
-        let lines: Vec<String> = self.agent.tools().iter().map(line).collect();
-        let text = if lines.is_empty() { "no tools".to_owned() } else { lines.join("\n") };
-        self.view.say("tools", Tone::Plain, &text);
-    }
-
-    /// MCP servers, their tools, and what those cost.
-    fn mcp(&mut self) {
-        let mut tools: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for tool in self.agent.tools().iter() {
-            if let Some((server, tool)) = tool.name.strip_prefix(MCP).and_then(|rest| rest.split_once("__")) {
-                tools.entry(server.to_owned()).or_default().push(name(tool));
-            }
-        }
-        let line = |server: &ServerLine| {
-            let names = tools.get(&server.name).map(|tools| format!("\n  {}", tools.join(", "))).unwrap_or_default();
-            format!("{}: {}{names}", name(&server.name), server.cost())
-        };
-        let lines: Vec<String> = self.mcp.iter().map(line).collect();
-        let none = "no MCP servers; `[[tools.mcp]]` in turnbuckle.toml adds one";
-        let text = if lines.is_empty() { none.to_owned() } else { lines.join("\n") };
-        self.view.say("mcp", Tone::Plain, &text);
-    }
-
     fn trace(&mut self) {
         let events = &self.projection.events;
         let Some(last) = events.last().map(|event| event.turn.clone()) else {
@@ -129,7 +82,7 @@ impl Session {
         match rest.split_once(' ').map(|(word, id)| (word, id.trim())) {
             Some(("revoke", id)) => drop(self.submit(Command::Revoke(id.to_owned()))),
             _ if rest.is_empty() => drop(self.submit(Command::ListApprovals)),
-            _ => self.view.say("", Tone::Dim, "`/permissions` lists them, `/permissions revoke ID` ends one"),
+            _ => self.view.say("", Tone::Dim, told::PERMISSIONS),
         }
     }
 }

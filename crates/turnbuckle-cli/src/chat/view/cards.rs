@@ -18,6 +18,8 @@ use crate::show::{self, Tone};
 const MOST: usize = 6;
 /// The most rows of a diff in a result.
 const MOST_DIFF: usize = 40;
+/// The most lines of a failed call that are shown: those at its end.
+const MOST_FAILED: usize = 6;
 
 #[derive(Debug)]
 struct Card {
@@ -208,7 +210,16 @@ impl View {
         };
         row.push(&title, palette.style(Tone::Tool));
         row.push(&time, Style::new().dimmed());
-        let said = show::result(said);
+        // Why a call failed stands at the end of what it said.
+        let (before, end) = match *ok || said.lines().count() < 2 {
+            true => (0, Vec::new()),
+            false => show::last_lines(said, MOST_FAILED),
+        };
+        let said = match (end.is_empty(), before) {
+            (true, _) => show::result(said),
+            (false, 0) => String::new(),
+            (false, before) => format!("… {} before", show::count(before, "line")),
+        };
         if !said.is_empty() {
             row.push(&format!(" {said}"), if *ok { Style::new().dimmed() } else { palette.style(Tone::Bad) });
         }
@@ -217,6 +228,9 @@ impl View {
         }
         let rows = wrap(&row, self.text_width(), 2);
         self.put(labelled("tool", rows, false));
+        if !end.is_empty() {
+            self.rows(end.iter().map(|line| Row::dim(line)).collect());
+        }
         if let Some(diff) = diff.filter(|_| !was_asked) {
             let total = diff.lines().count();
             match total > MOST_DIFF {

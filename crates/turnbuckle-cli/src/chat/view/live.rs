@@ -24,11 +24,13 @@ impl View {
             middle.extend(labelled("thinking", vec![Row::dim(last.trim())], false));
         }
         middle.extend(self.waiting());
-        middle.extend(self.hint.iter().cloned());
         let status = self.status.row(self.cards.running_hooks(), width.saturating_sub(1), Instant::now());
         let fixed = typed.len() + 1;
-        // One row stays free, so that the terminal never scrolls by itself.
-        middle.truncate(height.saturating_sub(fixed + 2));
+        // One row stays free, so that the terminal never scrolls by itself. What keys do is seen, however much is at work.
+        let room = height.saturating_sub(fixed + 2);
+        middle.truncate(room.saturating_sub(self.hint.len()));
+        middle.extend(self.hint.iter().cloned());
+        middle.truncate(room);
         let room = height.saturating_sub(fixed + middle.len() + 1).max(1);
         let mut rows = self.spoken(room);
         let above = rows.len() + middle.len();

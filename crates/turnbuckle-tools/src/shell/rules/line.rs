@@ -114,11 +114,20 @@ fn changes_shell(words: &[String]) -> bool {
         // It only says what the name stands for.
         "command" => !matches!(first, "-v" | "-V"),
         // These set a variable, or run what is in the name of one.
-        "printf" => first.starts_with("-v"),
+        "printf" => {
+            let format = rest.iter().find(|word| *word != "--");
+            first.starts_with("-v") || format.is_some_and(|format| counts_into_variable(format))
+        }
         "test" => rest.iter().any(|word| word == "-v" || word == "-R"),
         "wait" => rest.iter().any(|word| word.starts_with('-') && word.contains('p')),
         program => CHANGES_SHELL.contains(&program),
     }
+}
+
+/// Whether a format of `printf` may have a `%n`, by which `bash` writes a number into the variable that an argument names: `printf '%n' PATH`.
+fn counts_into_variable(format: &str) -> bool {
+    let is_before_conversion = |sign: &char| "0123456789.*+-# 'hlLjzt".contains(*sign);
+    format.split('%').skip(1).any(|behind| behind.chars().find(|sign| !is_before_conversion(sign)) == Some('n'))
 }
 
 /// The simple commands of a line, as the words that each program would get. Words are as the shell makes them: without quotes.

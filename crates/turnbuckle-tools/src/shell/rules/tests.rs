@@ -266,12 +266,15 @@ fn what_changes_the_shell_itself_is_allowed_by_no_rule() {
         "builtin export PATH=./evil; ls",
         "printf -v PATH ./evil; ls",
         "printf -vPATH ./evil; ls",
+        "printf 'evil%n' PATH; ls",
+        "printf -- '%s%5.*ln' x 1 PATH; ls",
         "test x -o -v 'a[b]'",
         "wait -np PATH; ls",
     ] {
         assert!(!allows(&rules, command), "{command}");
     }
-    for command in ["cd src && ls", "command -v ls", "printf '%s' -v", "test -f x", "wait"] {
+    for command in ["cd src && ls", "command -v ls", "printf '%s' -v", "printf '%s no 100%%' '%n'", "test -f x", "wait"]
+    {
         assert!(allows(&rules, command), "{command}");
     }
     for rule in ["shell(readonly *)", "shell(enable *)", "shell(trap * EXIT)", "shell(export X=1)"] {
