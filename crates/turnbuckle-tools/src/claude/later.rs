@@ -1,7 +1,7 @@
 //! Handlers that nobody waits for, and what they said for the model.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -85,16 +85,21 @@ impl Aside {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).remove(session).unwrap_or_default()
     }
 
+    fn has_untold(&self) -> bool {
+        let all = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().flatten().any(|ended| ended.untold().is_some())
+    }
+
     fn untold(&self) -> Vec<String> {
         let all = std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
         all.values().flatten().filter_map(Ended::untold).collect()
     }
 }
 
-/// Those that keep how handlers ended, for [`untold_failures`].
-static ASIDES: Mutex<Vec<Weak<Aside>>> = Mutex::new(Vec::new());
+/// Those in which a failure waits to be told, for [`untold_failures`]: their agents may be gone by then.
+static ASIDES: Mutex<Vec<Arc<Aside>>> = Mutex::new(Vec::new());
 
-fn asides() -> MutexGuard<'static, Vec<Weak<Aside>>> {
+fn asides() -> MutexGuard<'static, Vec<Arc<Aside>>> {
     ASIDES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -102,7 +107,7 @@ fn asides() -> MutexGuard<'static, Vec<Weak<Aside>>> {
 /// beside a turn or outside of one. For a program that is about to exit; they are told once.
 pub fn untold_failures() -> Vec<String> {
     let all = std::mem::take(&mut *asides());
-    all.iter().filter_map(Weak::upgrade).flat_map(|aside| aside.untold()).collect()
+    all.iter().flat_map(|aside| aside.untold()).collect()
 }
 
 /// Keeps something for the next turn of a session.
@@ -166,11 +171,13 @@ impl Adapter {
 
     /// Keeps how a handler ended for the next event of a turn, or for the end of the process.
     pub(super) fn has_ended(&self, session: &str, ended: Ended) {
+        let is_untold = ended.untold().is_some();
         keep(&self.aside.ended, session, ended);
-        let mut all = asides();
-        if !all.iter().any(|one| one.as_ptr() == Arc::as_ptr(&self.aside)) {
-            all.retain(|one| one.strong_count() > 0);
-            all.push(Arc::downgrade(&self.aside));
+        if is_untold {
+            let mut all = asides();
+            // What a turn told in the meantime is nothing to keep an adapter for.
+            all.retain(|one| one.has_untold() && !Arc::ptr_eq(one, &self.aside));
+            all.push(self.aside.clone());
         }
     }
 
