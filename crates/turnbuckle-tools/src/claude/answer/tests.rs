@@ -1,3 +1,5 @@
+//! What answers mean that are not quite what the protocol says.
+
 use super::*;
 
 #[test]
