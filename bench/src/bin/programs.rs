@@ -199,7 +199,23 @@ fn commands(runtime: &tokio::runtime::Runtime, folder: &Path, report: &mut Repor
     times(report, "the hook adds", &compared.added());
     report.promised("ratio", compared.ratio(), "×", 1.2);
     report.promised("ratio without the watcher", unwatched["ratio"].as_f64().unwrap_or(f64::NAN), "×", 1.2);
+    let handler = json!({"type": "command", "command": "/bin/true", "args": []});
+    let compared = Compared::measure(runtime, claude_hook(&folder.join("one"), &[handler])?, spawned)?;
+    report.part("a Claude-style handler that runs it: the transcript is written before");
+    times(report, "the hook adds", &compared.added());
+    report.row("ratio", compared.ratio(), "×");
     Ok(())
+}
+
+/// A Claude-style hook with these handlers at `PreToolUse`.
+fn claude_hook(project: &Path, handlers: &[Value]) -> Result<HookEntry, BoxError> {
+    std::fs::create_dir_all(project.join(".claude"))?;
+    let settings = json!({"hooks": {"PreToolUse": [{"hooks": handlers}]}});
+    std::fs::write(project.join(".claude/settings.json"), settings.to_string())?;
+    let project = project.to_owned();
+    let places =
+        ClaudePlaces { project: project.clone(), reads_project: true, home: None, managed: None, plugins: Vec::new() };
+    Ok(ClaudeHooks::new(ClaudeSettings::load(&places), &project, project.join(".turnbuckle")).into())
 }
 
 fn handlers(runtime: &tokio::runtime::Runtime, folder: &Path, report: &mut Report) -> Result<(), BoxError> {
@@ -207,14 +223,8 @@ fn handlers(runtime: &tokio::runtime::Runtime, folder: &Path, report: &mut Repor
     // Each is another command: the same one would run once.
     let all: Vec<Value> =
         (0..HANDLERS).map(|n| json!({"type": "command", "command": format!("{command} # {n}")})).collect();
-    let project = folder.join("handlers");
-    std::fs::create_dir_all(project.join(".claude"))?;
-    let settings = json!({"hooks": {"PreToolUse": [{"hooks": all}]}});
-    std::fs::write(project.join(".claude/settings.json"), settings.to_string())?;
-    let places =
-        ClaudePlaces { project: project.clone(), reads_project: true, home: None, managed: None, plugins: Vec::new() };
-    let hook = ClaudeHooks::new(ClaudeSettings::load(&places), &project, project.join(".turnbuckle"));
-    let conversations = Conversations::builder(agent(Some(hook.into()))?, MemoryStore::default()).build();
+    let hook = claude_hook(&folder.join("handlers"), &all)?;
+    let conversations = Conversations::builder(agent(Some(hook))?, MemoryStore::default()).build();
     let id = ConversationId::from("c");
     let (mut together, mut alone, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..5 {

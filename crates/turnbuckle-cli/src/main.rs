@@ -145,10 +145,11 @@ async fn leaving_chat(chat: impl Future<Output = Result<Exit, Stopped>>) -> Resu
     done
 }
 
-/// This process lets its conversations go: Claude-style hooks are told, and what they say is shown.
+/// This process lets its conversations go: Claude-style hooks are told, and what they say is shown, with failures that no turn told.
 async fn end_sessions(reason: &str) {
     let said = turnbuckle_tools::claude::end_sessions(reason).await;
-    output::report(&said.iter().map(Problem::warning).collect::<Vec<_>>());
+    let said = said.into_iter().chain(turnbuckle_tools::claude::untold_failures());
+    output::report(&said.map(Problem::warning).collect::<Vec<_>>());
 }
 
 /// Two workers: a tool that blocks one does not keep a signal from being heard.

@@ -105,6 +105,7 @@ pub use dialect::Dialect;
 pub use event::ClaudeEvent;
 use fire::Adapter;
 pub use handler::{ClaudeAction, ClaudeHandler, HttpAction, McpToolAction, PromptAction, Waiting};
+pub use later::untold_failures;
 pub use plugin::{ClaudePlugin, LoadedPlugin, PluginOptions};
 use run::PromptModels;
 pub use session::end_sessions;

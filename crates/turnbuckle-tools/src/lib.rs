@@ -36,6 +36,7 @@ mod conversation_files;
 pub mod fetch;
 mod files;
 pub mod http;
+mod json_text;
 pub mod lint;
 pub mod persist;
 mod plan;

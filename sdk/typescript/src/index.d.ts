@@ -7,6 +7,9 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 export type Actor = { user: string } | { hook: string } | { system: string };
 export interface Usage { input: number; output: number; cache_read: number; cache_write: number }
 
+/** What is left of a turn; what is missing has no limit. */
+export interface Budget { model_calls: number; tokens?: number; cost?: number }
+
 /** The turn that the hook runs in. */
 export interface Turn {
   conversation: string;
@@ -18,6 +21,7 @@ export interface Turn {
   user_message: Part[];
   stop_active: boolean;
   touched: string[];
+  budget: Budget;
 }
 /** A call of a tool. */
 export interface Call { id: string; name: string; arguments: Record<string, any> }

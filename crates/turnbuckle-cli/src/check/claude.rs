@@ -4,7 +4,7 @@ use std::path::Path;
 
 use turnbuckle::Agent;
 use turnbuckle::hooks::ConfigHook as _;
-use turnbuckle_tools::claude::{ClaudeAction, ClaudeHandler, names_in_scripts};
+use turnbuckle_tools::claude::{ClaudeAction, ClaudeHandler, Waiting, names_in_scripts};
 use turnbuckle_tools::{ClaudeHooks, CommandLine};
 
 use super::shell::{self, ShellFault};
@@ -153,7 +153,8 @@ fn missing_program(handler: &ClaudeHandler, folder: &Path) -> Option<Problem> {
         }
     };
     let problem = Problem::warning(what);
-    Some(match (handler.event.can_block(), handler.blocks_on_failure) {
+    let is_gate = handler.event.can_block() && handler.waiting == Waiting::ForIt;
+    Some(match (is_gate, handler.blocks_on_failure) {
         (true, false) => problem.hint(follows),
         _ => problem.hint("is it installed, and in PATH?"),
     })

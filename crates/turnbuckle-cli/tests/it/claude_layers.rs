@@ -194,6 +194,25 @@ fn check_says_whether_a_missing_script_blocks_or_lets_everything_pass() {
         folder.file(".claude/settings.json", &handler("PreToolUse", command).to_string());
         folder.run(&["check"]).exits(0).says(hint);
     }
+    // Nothing waits for this one, and `onFailure` would be refused.
+    let aside = json!({"hooks": {"Stop": [{"hooks": [{"command": "no-such-program-here", "async": true}]}]}});
+    let folder = Folder::with_config(WRITE, USE);
+    folder.file(".claude/settings.json", &aside.to_string());
+    let checked = folder.run(&["check"]).exits(0);
+    assert!(checked.err.contains("was not found") && !checked.err.contains("onFailure"), "{}", checked.err);
+}
+
+#[test]
+fn a_failure_outside_of_a_turn_is_told_once_before_the_program_ends() {
+    let failures =
+        [("Notification", WRITE, 4), ("StopFailure", r#"{ "error": { "status": 400, "message": "no" } }"#, 1)];
+    for (event, replies, code) in failures {
+        let folder = Folder::with_config(replies, USE);
+        folder.file(".claude/settings.json", &handler(event, "echo no bell >&2; exit 5").to_string());
+        let ran = folder.run(&["run", "write"]).exits(code);
+        let told = format!("the handler of {event} failed (nonblocking_error): exit code 5: no bell");
+        assert_eq!(ran.err.matches(&told).count(), 1, "{}", ran.err);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::dialect::Dialect;
 use super::event::ClaudeEvent;
 use super::stderr::{looks_like_a_failed_interpreter, telling_line};
 use crate::command::process::{Kept, Ran};
+use crate::json_text;
 use crate::worker::last_lines;
 
 /// How the run of a handler came out; records have it under these names.
@@ -98,8 +99,8 @@ enum Unread {
     Misshapen(Misshapen),
     /// It is in braces, and no JSON.
     NoJson(String),
-    /// Only its beginning was kept.
-    TooLong(String),
+    /// Longer, or nested deeper, than what is read.
+    TooLarge(String),
 }
 
 impl From<Misshapen> for Unread {
@@ -109,24 +110,26 @@ impl From<Misshapen> for Unread {
 }
 
 impl Unread {
-    /// An answer that is too long may be a denial that repeats what the model wrote, so it blocks where it could: otherwise a model
-    /// would get past a gate by writing more. One of the wrong shape is the handler's own failure.
+    /// An answer that is too large may be a denial that repeats what the model wrote, so it blocks where it could: otherwise a model
+    /// would get past a gate by writing more, or by nesting it. One of the wrong shape is the handler's own failure.
     fn reading(self, event: ClaudeEvent) -> Reading {
         match self {
-            Self::TooLong(why) if event.can_block() => Reading {
+            Self::TooLarge(why) if event.can_block() => Reading {
                 outcome: Outcome::Blocked,
                 answer: Answer { block: Some(Some(format!("{why}, so it counts as a block"))), ..Answer::default() },
                 failure: None,
                 stderr: String::new(),
             },
-            Self::TooLong(why) | Self::NoJson(why) | Self::Misshapen(why) => Reading::failed(Outcome::InvalidJson, why),
+            Self::TooLarge(why) | Self::NoJson(why) | Self::Misshapen(why) => {
+                Reading::failed(Outcome::InvalidJson, why)
+            }
         }
     }
 }
 
 /// Reads an answer of a service of which only the beginning was kept.
 pub(super) fn read_too_long(event: ClaudeEvent, why: String) -> Reading {
-    Unread::TooLong(why).reading(event)
+    Unread::TooLarge(why).reading(event)
 }
 
 /// Reads what a program left.
@@ -252,16 +255,28 @@ fn text_of(kept: &Kept) -> String {
 fn object(stdout: &str, beyond: usize, dialect: &Dialect) -> Result<Option<Map<String, Value>>, Unread> {
     let text = stdout.trim_start_matches('\u{feff}').trim();
     if text.is_empty() && beyond > 0 {
-        return Err(Unread::TooLong(format!("its answer begins behind {} blank bytes, and is not read", stdout.len())));
+        return Err(Unread::TooLarge(format!(
+            "its answer begins behind {} blank bytes, and is not read",
+            stdout.len()
+        )));
     }
     if !text.starts_with('{') || (beyond == 0 && dialect.object_ends_with_brace && !text.ends_with('}')) {
         return Ok(None);
     }
     if beyond > 0 {
-        return Err(Unread::TooLong(format!("its answer is longer than {} bytes, and is not read", stdout.len())));
+        return Err(Unread::TooLarge(format!("its answer is longer than {} bytes, and is not read", stdout.len())));
     }
-    serde_json::from_str(text).map(Some).map_err(|error| Unread::NoJson(format!("its answer is not JSON: {error}")))
+    json_text::read(text.as_bytes()).map(Some).map_err(|error| {
+        let why = error.to_string();
+        match why.starts_with(TOO_DEEP) {
+            true => Unread::TooLarge("its answer is nested too deeply, and is not read".to_owned()),
+            false => Unread::NoJson(format!("its answer is not JSON: {why}")),
+        }
+    })
 }
+
+/// How the parser says that values are nested deeper than it goes; it has no other word for it.
+const TOO_DEEP: &str = "recursion limit exceeded";
 
 /// Whether a text in braces that is no JSON was perhaps meant to decide something.
 fn may_decide(text: &str) -> bool {
@@ -437,63 +452,4 @@ fn map(object: &Map<String, Value>, key: &str) -> Result<Option<Map<String, Valu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_among_other_text_is_a_failure_and_not_silence() {
-        let deny = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny"}}"#;
-        for text in [
-            format!("Loading…\n{deny}"),
-            format!("{deny}\nbye"),
-            format!("checked: {deny}"),
-            "nvm: v20\n{\"decision\": \"block\", \"reason\": \"x\"}\n".to_owned(),
-            "a {\n{\"continue\": false}\n}".to_owned(),
-        ] {
-            let read = Reading::of_text(ClaudeEvent::PreToolUse, &text, 0);
-            assert_eq!(read.outcome, Outcome::InvalidJson, "{text}");
-            assert!(read.failure.is_some());
-        }
-        for text in
-            ["fine", "{ not json }", "[1, 2]", "a {\"decision\": 1} b", "{\"x\": {\"decision\": \"block\"}} and more"]
-        {
-            let read = Reading::of_text(ClaudeEvent::PreToolUse, text, 0);
-            assert_eq!((read.outcome, read.failure), (Outcome::Ok, None), "{text}");
-        }
-        let read = Reading::of_text(ClaudeEvent::UserPromptSubmit, &format!("note\n{deny}"), 0);
-        assert!(read.answer.context.is_some_and(|text| text.starts_with("note")), "the text stays context");
-    }
-
-    #[test]
-    fn braces_that_are_no_json_are_text_where_text_is_context_unless_they_may_decide() {
-        use std::os::unix::process::ExitStatusExt as _;
-        let said = |event: ClaudeEvent, stdout: &str| {
-            let kept = Kept { bytes: stdout.as_bytes().to_vec(), beyond: 0 };
-            let ran = Ran { status: std::process::ExitStatus::from_raw(0), stdout: kept, stderr: Kept::default() };
-            read(event, &Dialect::default(), &ran)
-        };
-        for event in [ClaudeEvent::UserPromptSubmit, ClaudeEvent::SessionStart] {
-            let read = said(event, "{branch: main, dirty: 3}\n");
-            assert_eq!(read.outcome, Outcome::Ok, "{event:?}: {:?}", read.failure);
-            assert_eq!(read.answer.context.as_deref(), Some("{branch: main, dirty: 3}"), "{event:?}");
-        }
-        let read = said(ClaudeEvent::UserPromptSubmit, "{'decision': 'block'}");
-        assert_eq!(read.outcome, Outcome::InvalidJson, "a decision that is misspelt stays a failure");
-        assert_eq!(said(ClaudeEvent::PreToolUse, "{branch: main}").outcome, Outcome::InvalidJson);
-        let marked = said(ClaudeEvent::PreToolUse, "\u{feff}{\"decision\": \"block\"}");
-        assert_eq!(marked.outcome, Outcome::Blocked, "a byte-order mark is no text before the answer");
-    }
-
-    #[test]
-    fn what_is_said_and_not_used_is_named() {
-        let object = serde_json::json!({
-            "terminalSequence": "\u{7}", "suppressOutput": true, "additionalContext": "x", "metrics": 1,
-            "hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "sessionTitle": "t", "suppressOriginalPrompt": true},
-        });
-        let answer = answer(ClaudeEvent::UserPromptSubmit, object.as_object().unwrap()).unwrap();
-        for name in ["terminalSequence", "additionalContext", "sessionTitle", "suppressOriginalPrompt"] {
-            assert!(answer.warnings.iter().any(|warning| warning.contains(name)), "{name} in {:?}", answer.warnings);
-        }
-        assert_eq!(answer.warnings.len(), 4, "unknown keys are nobody's concern: {:?}", answer.warnings);
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ use super::bridge;
 use super::dialect::Dialect;
 use super::event::ClaudeEvent;
 use super::handler::{ClaudeHandler, Waiting};
-use super::later::Aside;
+use super::later::{Aside, Ended};
 use super::matcher::Matcher;
 use super::merge::{Given, Merged, merge};
 use super::patched::{FileView, Match, limit_allowed, within_limit};
@@ -292,7 +292,11 @@ impl Adapter {
             record.outcome = Some(outcome.name().into());
             turn.record(record);
         } else {
-            tracing::debug!(hook = %self.name, handler = label, outcome = outcome.name(), ?failure, "handler ran");
+            // `SessionEnd` is told by whoever fires it.
+            let is_told =
+                matches!(occasion.audience, Audience::Conversation(_)) || occasion.event == ClaudeEvent::SessionEnd;
+            let ended = Ended { event: occasion.event, label: label.clone(), outcome, failure, took, is_told };
+            self.has_ended(occasion.session(), ended);
         }
         Given { handler: label, answer }
     }
@@ -369,16 +373,21 @@ impl Adapter {
         let Merged { stop, blocks, permission, context, messages, .. } = merged;
         let reasons = stop.iter_mut().chain(permission.iter_mut().map(|(_, reason)| reason));
         for text in context.iter_mut().chain(blocks).chain(messages).chain(reasons) {
-            *text = plain(text);
-            // A character has a byte at least.
-            if text.len() > self.dialect.most_text {
-                let (transcripts, most, whole) = (self.transcripts.clone(), self.dialect.most_text, text.clone());
-                let file = transcripts.text_file(occasion.conversation);
-                let shorten = move || short(&whole, most, &transcripts.project, &file);
-                *text = tokio::task::spawn_blocking(shorten).await?;
-            }
+            *text = self.shortened(occasion.conversation, text).await?;
         }
         Ok(())
+    }
+
+    /// A text of a handler as a model or a person reads it. A long one goes to a file of the conversation.
+    pub(super) async fn shortened(&self, conversation: &str, text: &str) -> Result<String, BoxError> {
+        let text = plain(text);
+        // A character has a byte at least.
+        if text.len() <= self.dialect.most_text {
+            return Ok(text);
+        }
+        let (transcripts, most) = (self.transcripts.clone(), self.dialect.most_text);
+        let file = transcripts.text_file(conversation);
+        Ok(tokio::task::spawn_blocking(move || short(&text, most, &transcripts.project, &file)).await?)
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::answer::{Answer, Outcome, Reading};
 use super::event::ClaudeEvent;
+use crate::json_text;
 
 /// Reads what a model answered to a prompt: `{"ok": …, "reason": …}`.
 pub(super) fn read_judgement(event: ClaudeEvent, text: &str, continue_on_block: bool) -> Reading {
@@ -12,7 +13,7 @@ pub(super) fn read_judgement(event: ClaudeEvent, text: &str, continue_on_block: 
         (Some(start), Some(end)) if start < end => &text[start..=end],
         _ => text,
     };
-    let judged: Result<Map<String, Value>, _> = serde_json::from_str(inner);
+    let judged: Result<Map<String, Value>, _> = json_text::read(inner.as_bytes());
     let ok = judged.as_ref().ok().and_then(|judged| judged.get("ok")).and_then(Value::as_bool);
     let (Ok(judged), Some(ok)) = (judged, ok) else {
         return Reading::failed(

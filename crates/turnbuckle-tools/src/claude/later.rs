@@ -1,7 +1,7 @@
 //! Handlers that nobody waits for, and what they said for the model.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -32,14 +32,25 @@ pub(super) struct Aside {
     ended: Mutex<HashMap<String, Vec<Ended>>>,
 }
 
-/// How a handler ended that nobody waited for.
+/// How a handler ended that ran outside of a turn, or that nobody waited for.
 #[derive(Debug)]
-struct Ended {
-    event: ClaudeEvent,
-    label: String,
-    outcome: Outcome,
-    failure: Option<String>,
-    took: Duration,
+pub(super) struct Ended {
+    pub(super) event: ClaudeEvent,
+    pub(super) label: String,
+    pub(super) outcome: Outcome,
+    pub(super) failure: Option<String>,
+    pub(super) took: Duration,
+    /// Whether somebody was told of the failure.
+    pub(super) is_told: bool,
+}
+
+impl Ended {
+    /// What nobody was told so far.
+    fn untold(&self) -> Option<String> {
+        let why = self.failure.as_ref().filter(|_| !self.is_told)?;
+        let (label, event, outcome) = (&self.label, self.event.name(), self.outcome.name());
+        Some(plain(&format!("{label}: the handler of {event} failed ({outcome}): {why}")))
+    }
 }
 
 #[derive(Debug)]
@@ -73,6 +84,30 @@ impl Aside {
     fn take_ended(&self, session: &str) -> Vec<Ended> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).remove(session).unwrap_or_default()
     }
+
+    fn has_untold(&self) -> bool {
+        let all = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().flatten().any(|ended| ended.untold().is_some())
+    }
+
+    fn untold(&self) -> Vec<String> {
+        let all = std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner));
+        all.values().flatten().filter_map(Ended::untold).collect()
+    }
+}
+
+/// Those in which a failure waits to be told, for [`untold_failures`]: their agents may be gone by then.
+static ASIDES: Mutex<Vec<Arc<Aside>>> = Mutex::new(Vec::new());
+
+fn asides() -> MutexGuard<'static, Vec<Arc<Aside>>> {
+    ASIDES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which Claude-style handlers of this process failed of which nobody was told, and no turn followed that could tell it: those that ran
+/// beside a turn or outside of one. For a program that is about to exit; they are told once.
+pub fn untold_failures() -> Vec<String> {
+    let all = std::mem::take(&mut *asides());
+    all.iter().flat_map(|aside| aside.untold()).collect()
 }
 
 /// Keeps something for the next turn of a session.
@@ -104,7 +139,7 @@ impl Adapter {
                 if let Some(why) = &failure {
                     tracing::warn!(handler = label, why, "an async handler failed");
                 }
-                keep(&adapter.aside.ended, &session, Ended { event, label, outcome, failure, took });
+                adapter.has_ended(&session, Ended { event, label, outcome, failure, took, is_told: false });
             };
             let ran = match adapter.program(&line, &handler, &caller, &input, None).await {
                 Ok(Ok(ran)) => ran,
@@ -119,21 +154,41 @@ impl Adapter {
                 texts.extend(spoken(&ran.stderr.bytes).or_else(|| spoken(&ran.stdout.bytes)));
             }
             for text in texts {
-                let text = plain(&text).chars().take(adapter.dialect.most_text).collect();
-                keep(&adapter.aside.notes, &session, Note { text, wakes });
+                match adapter.shortened(&session, &text).await {
+                    Ok(text) => keep(&adapter.aside.notes, &session, Note { text, wakes }),
+                    Err(error) => {
+                        tracing::warn!(
+                            session,
+                            error = &*error as &dyn std::error::Error,
+                            "what an async handler said is lost"
+                        );
+                    }
+                }
             }
         });
         true
     }
 
+    /// Keeps how a handler ended for the next event of a turn, or for the end of the process.
+    pub(super) fn has_ended(&self, session: &str, ended: Ended) {
+        let is_untold = ended.untold().is_some();
+        keep(&self.aside.ended, session, ended);
+        if is_untold {
+            let mut all = asides();
+            // What a turn told in the meantime is nothing to keep an adapter for.
+            all.retain(|one| one.has_untold() && !Arc::ptr_eq(one, &self.aside));
+            all.push(self.aside.clone());
+        }
+    }
+
     /// Leaves the records of those that have ended, and tells which failed.
     pub(super) fn note_aside(&self, turn: &Turn, session: &str) {
-        for Ended { event, label, outcome, failure, took } in self.aside.take_ended(session) {
-            let decision = if failure.is_some() { Decision::Failed } else { Decision::Continue };
-            if let Some(why) = &failure {
-                let what = format!("{label}: the async handler failed ({}): {why}", outcome.name());
-                turn.notice(Level::Warning, &self.name, plain(&what));
+        for ended in self.aside.take_ended(session) {
+            if let Some(what) = ended.untold() {
+                turn.notice(Level::Warning, &self.name, what);
             }
+            let Ended { event, label, outcome, failure, took, .. } = ended;
+            let decision = if failure.is_some() { Decision::Failed } else { Decision::Continue };
             let mut record = Record::new(event.point(), format!("{}: {label}", self.name).into(), decision, took);
             record.failure = failure.map(Into::into);
             record.outcome = Some(outcome.name().into());

@@ -53,6 +53,8 @@ impl Hook for ClaudeHooks {
             (beside || batch, Point::AfterTool),
             (in_sub_agent, Point::BeforeTool),
             (any(ClaudeEvent::is_outside_turns), Point::OnStop),
+            // The next turn has the records of what ran outside of turns.
+            (any(|event| event == ClaudeEvent::SessionStart || event.is_outside_turns()), Point::BeforeAgent),
             (aside(Waiting::Not) || aside(Waiting::NotButWakes), Point::BeforeAgent),
             (aside(Waiting::NotButWakes), Point::BeforeModel),
         ];

@@ -9,6 +9,7 @@ use turnbuckle::message::{Content, Part, Reply};
 
 use super::process::{Kept, Ran};
 use super::{CommandError, CommandLine, CommandPoint};
+use crate::json_text;
 
 /// Exit 0 with its answer, or exit 2 with its reason.
 #[derive(Debug, PartialEq)]
@@ -49,12 +50,12 @@ fn read<A: DeserializeOwned>(stdout: &Kept) -> Result<Said<A>, Why> {
         return Err(format!("it is longer than {} bytes", stdout.bytes.len()));
     }
     // As a value first: `{}` is no objection at every point.
-    let object: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let object: Map<String, Value> = json_text::read(text).map_err(|error| error.to_string())?;
     if object.is_empty() {
         return Ok(Said::Nothing);
     }
     // From the text again, since a map has forgotten keys that were given twice.
-    serde_json::from_slice(text).map(Said::Answer).map_err(|error| {
+    json_text::read(text).map(Said::Answer).map_err(|error| {
         let is_other =
             object.contains_key("hookSpecificOutput") || object.get("decision").is_some_and(|it| it == "block");
         if is_other { format!("{error}; {OTHER_VOCABULARY}") } else { error.to_string() }

@@ -1,8 +1,11 @@
 //! The points at which a program can be a hook, a type each.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -89,15 +92,35 @@ impl Command {
         };
         let mut line = serde_json::to_vec(&input)?;
         line.push(b'\n');
-        // A short program may be over by the first look: then whether its start is told would be chance.
-        tokio::task::yield_now().await;
-        let ran = process::run(&self.line, &self.cwd, &self.env, &line).await?;
+        let ran = not_at_once(process::run(&self.line, &self.cwd, &self.env, &line)).await?;
         Ok(said(&ran, &self.line, on)?)
     }
 
     fn nonsense(&self, on: CommandPoint, why: impl Into<String>) -> BoxError {
         CommandError::Answer { command: self.line.to_string(), on, why: why.into() }.into()
     }
+}
+
+/// Is never over at its first poll. A short program may be, and then whether its start is told would be chance. To yield before the
+/// start would cost more: the runtime would look at the turn once more while the program begins, and wake a thread for it.
+async fn not_at_once<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let (mut is_first, mut early) = (true, None);
+    poll_fn(|cx| {
+        if let Some(done) = early.take() {
+            return Poll::Ready(done);
+        }
+        let polled = future.as_mut().poll(cx);
+        match (std::mem::take(&mut is_first), polled) {
+            (true, Poll::Ready(done)) => {
+                early = Some(done);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            (_, polled) => polled,
+        }
+    })
+    .await
 }
 
 pub(super) struct BeforeAgentCommand(pub(super) Command);

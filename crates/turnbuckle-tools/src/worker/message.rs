@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use turnbuckle::hook::Point;
 
+use crate::json_text;
+
 /// The version of the protocol that is spoken here.
 pub(super) const PROTOCOL: u32 = 1;
 /// The most hooks of one worker.
@@ -99,7 +101,7 @@ pub(super) enum Source {
 impl Message {
     /// The error says what is wrong, as the rest of a sentence.
     pub(super) fn read(text: &[u8], from: Source) -> Result<Self, String> {
-        let line: Line = serde_json::from_slice(text).map_err(|error| match from {
+        let line: Line = json_text::read(text).map_err(|error| match from {
             Source::Stdout => format!("a line on stdout that is no message ({error}); logs belong on stderr"),
             Source::Body if text.is_empty() => "nothing".to_owned(),
             Source::Body => format!("a body that is no message ({error})"),

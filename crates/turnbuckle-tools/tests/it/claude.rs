@@ -249,6 +249,22 @@ async fn json_is_read_on_every_exit_code_and_stderr_is_never_an_answer() {
 }
 
 #[tokio::test]
+async fn a_model_cannot_get_past_a_denial_by_what_a_script_cuts_or_repeats_of_its_arguments() {
+    // A sign of two units, cut in the middle: `JSON.stringify("git push 🔧".slice(0, 10))`.
+    let cut = r#"printf '%s' '{"decision":"block","reason":"not git push \ud83d"}'"#;
+    let (ok, text) = allowed_and("PreToolUse", cut).play().await.result();
+    assert!(!ok && text.contains("not git push \u{fffd}"), "{text}");
+    // Arguments that are nested as deeply as the model likes.
+    let deep = r#"python3 -c 'print("{\"decision\":\"block\",\"input\":" + "[" * 200 + "]" * 200 + "}")'"#;
+    let played = allowed_and("PreToolUse", deep).play().await;
+    assert_eq!(played.outcomes(), ["ok", "blocked"]);
+    let (ok, text) = played.result();
+    assert!(!ok && text.contains("nested too deeply"), "{text}");
+    let played = allowed_and("SessionStart", deep).play().await;
+    assert_eq!(played.outcomes(), ["invalid_json", "ok"], "where nothing can be blocked it is a failure");
+}
+
+#[tokio::test]
 async fn an_input_is_changed_without_a_decision_and_the_gate_still_asks() {
     let rewrite = r#"echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","updatedInput":{"command":"ls -l","description":"x","timeout":1500}}}'"#;
     let played = Project::with("PreToolUse", rewrite).play().await;

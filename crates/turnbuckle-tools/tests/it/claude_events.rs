@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use turnbuckle::event::EventKind;
-use turnbuckle::hook::{HookExt, Record};
-use turnbuckle::models::{OnExhausted, Script};
+use turnbuckle::hook::{HookExt, Point, Record};
+use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::Recorder;
 use turnbuckle::{Conversations, Scope};
@@ -156,6 +156,52 @@ async fn an_async_handler_leaves_a_record_once_it_has_ended() {
         assert_eq!(record.outcome.as_deref(), Some(outcome));
         assert_eq!(record.failure.is_some(), command == "exit 1");
     }
+}
+
+/// The command of each handler that has a record, and how it came out.
+fn outcomes(records: &[Record]) -> Vec<(String, String)> {
+    let outcome = |record: &Record| Some((record.hook.to_string(), record.outcome.as_ref()?.to_string()));
+    records.iter().filter_map(outcome).collect()
+}
+
+#[tokio::test]
+async fn what_runs_outside_of_a_turn_leaves_its_record_at_the_next_event_of_one() {
+    let project = Project::new(json!({"hooks": {
+        "SessionStart": [{"hooks": [{"type": "command", "command": "true"}, {"type": "command", "command": "exit 3"}]}],
+        "StopFailure": group("exit 4")}}));
+    let model = Script::of([ScriptReply::fails(400), ScriptReply::says("done")]);
+    let conversations = Conversations::builder(project.agent(project.hook(), model), MemoryStore::default()).build();
+    let first = project.play_in(&conversations).await;
+    let of = |name: &str, outcome: &str| (format!("claude: {name}"), outcome.to_owned());
+    assert_eq!(outcomes(&first.records), [of("true", "ok"), of("exit 3", "nonblocking_error")]);
+    conversations.drain(Duration::from_secs(60)).await;
+    let second = project.play_in(&conversations).await;
+    assert_eq!(outcomes(&second.records), [of("exit 4", "nonblocking_error")]);
+    assert_eq!(second.records.iter().find(|record| record.outcome.is_some()).unwrap().point, Point::OnEnded);
+}
+
+#[tokio::test]
+async fn a_long_text_of_an_async_handler_goes_to_a_file_and_nothing_of_it_is_lost() {
+    let say = r"head -c 20000 /dev/zero | tr '\0' x; echo; echo the end";
+    let handlers = json!([{"type": "command", "async": true, "command": say}]);
+    let project = Project::new(json!({"hooks": {"UserPromptSubmit": [{"hooks": handlers}]}}));
+    let recorder = Recorder::of(Script::says(["done"]).when_exhausted(OnExhausted::Repeat));
+    let agent = project.agent(project.hook(), recorder.clone());
+    let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+    let began = Instant::now();
+    let told = loop {
+        project.play_in(&conversations).await;
+        let request = recorder.requests().pop().unwrap();
+        let mut texts = request.messages.iter().map(|message| message.content().text());
+        if let Some(told) = texts.find(|text| text.contains("characters, all of them in")) {
+            break told;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let (path, _) = told.split_once("all of them in ").unwrap().1.split_once(']').unwrap();
+    let whole = std::fs::read_to_string(path).unwrap();
+    assert!(whole.len() > 20_000 && whole.ends_with("the end"), "{}", whole.len());
 }
 
 #[tokio::test]

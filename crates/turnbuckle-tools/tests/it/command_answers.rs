@@ -244,6 +244,21 @@ async fn stop_exit_2_refuses_and_knows_that_it_did() {
 }
 
 #[tokio::test]
+async fn stop_is_prevented_though_the_reason_is_cut_in_the_middle_of_a_sign() {
+    let hook = hook(CommandPoint::Stop, r#"printf '%s' '{"decision": "prevent", "reason": "not \ud83d"}'"#);
+    check(
+        agent([ScriptReply::says("done")]).hook(hook),
+        expect![[r#"
+        accept    "go"
+        build     1 message, 1 tool
+        call      "done"
+        end       halted by hook lint: not �
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn stop_prevents() {
     let hook = hook(CommandPoint::Stop, r#"echo '{"decision": "prevent", "reason": "enough"}'"#);
     check(

@@ -59,6 +59,16 @@ async fn one_process_answers_many_calls() {
 }
 
 #[tokio::test]
+async fn a_decision_beside_half_of_a_sign_is_read() {
+    let cut =
+        r#"print('{"jsonrpc":"2.0","id":%d,"result":{"decision":"halt","reason":"not \\ud83d"}}' % id, flush=True)"#;
+    let (_folder, hook) = raw(cut);
+    let mut rig = Rig::new(agent([]).hook(hook).build().unwrap());
+    let ended = rig.ended("go").await.unwrap();
+    assert_eq!((ended.outcome, ended.reason.as_deref()), (Outcome::Halted, Some("not \u{fffd}")));
+}
+
+#[tokio::test]
 async fn a_worker_that_dies_fails_its_call_and_is_started_again() {
     let (folder, hook) = raw(&format!("if starts == 1: sys.exit('out of luck')\n{GO_ON}"));
     let reasons = reasons(hook, 2).await;

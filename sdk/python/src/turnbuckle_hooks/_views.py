@@ -40,6 +40,7 @@ class Turn(View):
     user_message: list[Part]
     stop_active: bool
     touched: list[str]
+    budget: dict[str, Any]
 
     @property
     def user_text(self) -> str:
