@@ -9,6 +9,7 @@ mod deletion;
 mod error;
 mod inbox;
 mod job;
+mod layer;
 mod list_part;
 mod message_key;
 mod private_file;
@@ -31,6 +32,7 @@ pub use deletion::{Act, ActKind, Deletion, Hold, PurgeLimits, Purged, STORE_FILE
 pub use error::StoreError;
 pub use inbox::{InboxFilter, InboxItem, InboxKind};
 pub use job::{Job, JobDisposition, JobKind, JobLease, JobSelector, PartialSummary};
+pub use layer::{StoreCall, StoreLayer};
 pub use list_part::ListPart;
 pub use message_key::{KeyedMessage, MessageKey};
 pub use private_file::{PrivateFile, PrivateFileError};

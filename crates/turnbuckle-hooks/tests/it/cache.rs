@@ -98,7 +98,7 @@ async fn a_clock_that_went_back_makes_no_entry_live_longer() {
     let late = Rig::new(agent.clone());
     late.clock.advance(Duration::from_secs(1_000_000));
     turn_of(&late, "ann", "hi").await;
-    // The same hook in a house whose clock is a million seconds behind.
+    // The same hook in conversations whose clock is a million seconds behind.
     assert_eq!(turn_of(&Rig::new(agent), "ann", "hi").await.text(), "new");
 }
 

@@ -35,7 +35,7 @@ fn says(text: &str) -> Script {
     script
 }
 
-/// A house whose agent remembers what this model makes of each turn.
+/// Conversations whose agent remembers what this model makes of each turn.
 fn remembering(memories: &Memories, answer: &str, options: RememberOptions) -> Rig {
     let hook = Remember::new(memories.clone(), Arc::new(says(answer)), options).unwrap();
     Rig::new(Agent::builder("a", says("Noted.")).hook(hook).build().unwrap())

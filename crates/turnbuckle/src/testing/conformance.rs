@@ -35,9 +35,9 @@ use crate::store::{
 use crate::{Actor, BoxFuture, ConversationId, Limits, Scope, Timestamp, TurnId};
 
 /// A store behind a pointer, as programs hold it.
-pub type Shelf = Arc<dyn Store>;
+pub type SharedStore = Arc<dyn Store>;
 /// One promise: panics where the store, given fresh and empty, breaks it.
-pub type Promise = fn(Shelf) -> BoxFuture<'static, ()>;
+pub type Promise = fn(SharedStore) -> BoxFuture<'static, ()>;
 
 macro_rules! promises {
     ($($module:ident: $($name:ident),+;)+) => {
@@ -128,7 +128,7 @@ promises! {
 ///
 /// # Panics
 /// At the first promise that the store breaks; the line of the panic stands in the function that is named after it.
-pub async fn check(store: impl Fn() -> Shelf) {
+pub async fn check(store: impl Fn() -> SharedStore) {
     for (_, promise) in PROMISES {
         promise(store()).await;
     }
@@ -308,12 +308,12 @@ fn batch<'a>(id: &'a ConversationId, epoch: u64, expected_seq: u64, events: &'a 
     Batch { events, ..Batch::new(id, epoch, expected_seq) }
 }
 
-async fn claim(store: &Shelf, id: &ConversationId, writer: &str, now: Timestamp) -> Result<Claim, StoreError> {
+async fn claim(store: &SharedStore, id: &ConversationId, writer: &str, now: Timestamp) -> Result<Claim, StoreError> {
     store.claim(id, &writer.into(), now).await
 }
 
 /// A conversation `c`, claimed by `w` now.
-async fn opened(store: &Shelf) -> (ConversationId, u64) {
+async fn opened(store: &SharedStore) -> (ConversationId, u64) {
     let id = id("c");
     store.open(&id, &ann(), NOW).await.unwrap();
     let epoch = claim(store, &id, "w", NOW).await.unwrap().epoch;

@@ -33,9 +33,9 @@
 //! ```
 
 mod caller;
+mod crashing_store;
 mod effects;
 mod life;
-mod mortal;
 mod promises;
 mod report;
 mod run;

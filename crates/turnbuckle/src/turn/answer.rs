@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use self::check::copied;
 pub(crate) use self::check::{AnsweredCall, check, check_edit, check_standing, digest_of_approved};
-use super::active::ActiveTurn;
+use super::active::{ActiveTurn, Write};
 use super::context::TurnContext;
 use super::host::{AnswerError, AnswerOrder, AnswerOrigin, RecordedAnswer};
 use super::perform::normal_form;
@@ -42,61 +42,115 @@ pub(crate) enum Taken {
     NotWritten,
 }
 
+/// An answer that passed every check.
+struct Accepted {
+    question: OpenQuestion,
+    decision: Resolved,
+    evidence: Evidence,
+}
+
 /// Writes an answer, or says why it is not taken. Only a store that fails is an error.
 pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Result<Taken, StoreError> {
-    let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
-    let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
-        return refuse(active, order, AnswerError::NotAsked);
-    };
-    if let Err(error) = may_answer(&active.ctx().clone(), &question, &order).await? {
-        return refuse(active, order, error);
-    }
-    let checked = match question.expires > order.at {
-        true => check(&question.question, &order.answer, order.digest.as_ref()),
-        false => Err(AnswerError::Stale("nobody answered in time".into())),
-    };
-    let decision = match checked {
-        Ok(decision) => decision,
+    let accepted = match accept(active, &mut order).await? {
+        Ok(accepted) => accepted,
         Err(error) => return refuse(active, order, error),
     };
-    if let Some(standing) = &order.standing {
-        let conversation = &active.ctx().conversation;
-        let of = AnsweredCall { conversation, call: &order.call, question: &question.question };
-        let given = (&order.answer, &order.from, order.at);
-        if let Err(error) = check_standing(standing, of, &active.scratch, given) {
-            return refuse(active, order, error);
+    // The write may be refused, and the turn goes on all the same.
+    let before = active.restore_point();
+    let write = write_of(active, &order, accepted);
+    match active.append(write).await {
+        Err(StoreError::AlreadyAnswered { .. }) => {
+            // Another process stored an answer first. That one is in the inbox and is taken from there. It may leave the
+            // question open, where several must approve, and then this answer counts all the same.
+            active.restore(before);
+            active.done_items.retain(|item| order.item() != Some(item));
+            if order.tries >= MAX_TRIES {
+                return refuse(active, order, AnswerError::Stale("others answered it at the same time".into()));
+            }
+            order.tries += 1;
+            active.ctx().host.take_after_stored(order).await;
+            Ok(Taken::NotWritten)
+        }
+        written => {
+            acknowledge(active, order, &written);
+            written.map(|()| Taken::Written)
         }
     }
+}
+
+/// Checks an answer: that its question is open, who gave it, what it says, and arguments that it changes. Those have their normal
+/// form in the order from then on.
+async fn accept(active: &mut ActiveTurn, order: &mut AnswerOrder) -> Result<Result<Accepted, AnswerError>, StoreError> {
+    let open = active.state.turn.iter().flat_map(|turn| turn.open_questions());
+    let Some(question) = open.into_iter().find(|question| question.call == order.call).cloned() else {
+        return Ok(Err(AnswerError::NotAsked));
+    };
+    if let Err(error) = may_answer(&active.ctx().clone(), &question, order).await? {
+        return Ok(Err(error));
+    }
+    let decision = match decision(active, &question, order) {
+        Ok(decision) => decision,
+        Err(error) => return Ok(Err(error)),
+    };
     let edit = match &order.answer {
         // In a box: few answers change arguments, and the future of every answer would be larger.
         Answer::ApproveWith(arguments) => {
-            if let Some(place) = placeholder_in(active, &question, arguments) {
-                return refuse(active, order, copied(&place));
-            }
-            let (asker, arguments) = (asker(active, &question), arguments.clone());
-            match Box::pin(edit_of(active.turn.clone(), asker, &question, arguments)).await {
-                Ok(edit) => {
-                    order.answer = Answer::ApproveWith(edit.arguments.clone());
-                    Some(edit)
-                }
-                // Its sender was told that it counts. It is recorded as it is, like one that is given without the tool at
-                // hand: the call is asked about again, and the question says what is wrong. So it is if the turn was stopped
-                // meanwhile: then the call does not run.
-                Err(AnswerError::Unfit(_) | AnswerError::Stale(_))
-                    if matches!(order.origin, AnswerOrigin::Inbox(_)) =>
-                {
-                    Some(unchecked_edit(active, &question, &order.answer))
-                }
-                Err(error) => return refuse(active, order, error),
+            let arguments = arguments.clone();
+            match Box::pin(checked_edit(active, &question, order, arguments)).await {
+                Ok(edit) => Some(edit),
+                Err(error) => return Ok(Err(error)),
             }
         }
         _ => None,
     };
-    let evidence = evidence(&question, decision, &order, edit);
+    let evidence = evidence(&question, decision, order, edit);
+    Ok(Ok(Accepted { question, decision, evidence }))
+}
+
+/// What an answer comes to, if it came in time, fits what was asked, and may begin the standing approval that it is to begin.
+fn decision(active: &ActiveTurn, question: &OpenQuestion, order: &AnswerOrder) -> Result<Resolved, AnswerError> {
+    if question.expires <= order.at {
+        return Err(AnswerError::Stale("nobody answered in time".into()));
+    }
+    let decision = check(&question.question, &order.answer, order.digest.as_ref())?;
+    if let Some(standing) = &order.standing {
+        let conversation = &active.ctx().conversation;
+        let of = AnsweredCall { conversation, call: &order.call, question: &question.question };
+        check_standing(standing, of, &active.scratch, (&order.answer, &order.from, order.at))?;
+    }
+    Ok(decision)
+}
+
+/// The arguments that an approver put in the place of those asked about, with their digest.
+async fn checked_edit(
+    active: &mut ActiveTurn,
+    question: &OpenQuestion,
+    order: &mut AnswerOrder,
+    arguments: Arc<Value>,
+) -> Result<EditedCall, AnswerError> {
+    if let Some(place) = placeholder_in(active, question, &arguments) {
+        return Err(copied(&place));
+    }
+    match edit_of(active.turn.clone(), asker(active, question), question, arguments).await {
+        Ok(edit) => {
+            order.answer = Answer::ApproveWith(edit.arguments.clone());
+            Ok(edit)
+        }
+        // Its sender was told that it counts. It is recorded as it is, like one that is given without the tool at hand: the call
+        // is asked about again, and the question says what is wrong. So it is if the turn was stopped meanwhile: then the call
+        // does not run.
+        Err(AnswerError::Unfit(_) | AnswerError::Stale(_)) if matches!(order.origin, AnswerOrigin::Inbox(_)) => {
+            Ok(unchecked_edit(active, question, &order.answer))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Notes the answer in the scratch and makes the write that has it.
+fn write_of(active: &mut ActiveTurn, order: &AnswerOrder, accepted: Accepted) -> Write {
+    let Accepted { question, decision, evidence } = accepted;
     let stays_open = evidence.open;
-    let kinds = events(active, &question, decision, &order, evidence);
-    // The write may be refused, and the turn goes on all the same.
-    let before = active.restore_point();
+    let kinds = events(active, &question, decision, order, evidence);
     let (scratch, call) = (active.scratch.edit(), &order.call);
     // Whoever approves what another approver changed says yes to the change, which is still the answer.
     if question.edit.is_none() || order.answer != Answer::Approve {
@@ -125,20 +179,12 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
     if active.releases_with_answer {
         write.lease = Lease::Release;
     }
-    let written = active.append(write).await;
-    if let Err(StoreError::AlreadyAnswered { .. }) = &written {
-        // Another process stored an answer first. That one is in the inbox and is taken from there. It may leave the question
-        // open, where several must approve, and then this answer counts all the same.
-        active.restore(before);
-        active.done_items.retain(|item| order.item() != Some(item));
-        if order.tries >= MAX_TRIES {
-            return refuse(active, order, AnswerError::Stale("others answered it at the same time".into()));
-        }
-        order.tries += 1;
-        active.ctx().host.take_after_stored(order).await;
-        return Ok(Taken::NotWritten);
-    }
-    if let (Ok(()), Some(standing)) = (&written, &order.standing) {
+    write
+}
+
+/// Tells the sender, if it is in this process, what became of an answer that was handed to the store.
+fn acknowledge(active: &ActiveTurn, order: AnswerOrder, written: &Result<(), StoreError>) {
+    if let (Ok(()), Some(standing)) = (written, &order.standing) {
         let (conversation, call) = (&active.ctx().conversation, &order.call);
         tracing::info!(%conversation, %call, by = %order.from.author(), approval = %standing, "a standing approval begins");
     }
@@ -151,7 +197,6 @@ pub(crate) async fn take(active: &mut ActiveTurn, mut order: AnswerOrder) -> Res
         // The caller may have gone away; the answer stands all the same.
         drop(reply.send(written.clone().map(|()| RecordedAnswer { turn, left }).map_err(AnswerError::Store)));
     }
-    written.map(|()| Taken::Written)
 }
 
 /// Whether the sender may answer this question. It was checked where the answer was given, and is checked again here,

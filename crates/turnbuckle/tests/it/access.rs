@@ -16,7 +16,7 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::{FunctionTool, SubAgent, function_with_schema};
 use turnbuckle::{Actor, Agent, AgentBuilder, Scope, TurnStatus};
 
-use crate::meddled::Meddled;
+use crate::faulty_store::FaultyStore;
 
 /// The arguments that the tool was paid with, and who approved.
 pub type Paid = Arc<Mutex<Vec<(Value, Vec<Author>)>>>;
@@ -59,7 +59,7 @@ pub fn roles() -> RoleAccess {
 }
 
 /// A process on the store. Its clock is past the lease of every process before it.
-pub fn process(agent: AgentBuilder, store: &Meddled, clock: &PausedClock, access: impl Access) -> Rig {
+pub fn process(agent: AgentBuilder, store: &FaultyStore, clock: &PausedClock, access: impl Access) -> Rig {
     let mut rig = Rig::with(agent.build().unwrap(), store.clone(), |builder| {
         builder.ids(Arc::new(SystemIds::default())).clock(Arc::new(clock.clone())).access(access)
     });
@@ -69,8 +69,8 @@ pub fn process(agent: AgentBuilder, store: &Meddled, clock: &PausedClock, access
 }
 
 /// A turn of ann's waits for approval of its refund.
-pub async fn waiting(paid: &Paid, access: impl Access) -> (Meddled, PausedClock, Rig) {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+pub async fn waiting(paid: &Paid, access: impl Access) -> (FaultyStore, PausedClock, Rig) {
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let rig = process(support(paid), &store, &clock, access);
     let status = rig.conversations.turn(&rig.id, "pay me", ann()).await.unwrap();
     assert!(matches!(status, TurnStatus::Waiting(_)));
@@ -231,7 +231,7 @@ async fn every_actor_may_the_same_while_another_process_has_the_conversation() {
     for (entry, action) in ENTRIES.iter().filter(|(entry, _)| orders.contains(entry)) {
         for actor in ACTORS {
             let paid = Paid::default();
-            let (store, clock) = (Meddled::shared(), PausedClock::default());
+            let (store, clock) = (FaultyStore::shared(), PausedClock::default());
             // The first call runs on and keeps the conversation; the second waits.
             let busy =
                 function_with_schema("busy", "Never ends.", json!({"type": "object"}), Effect::Pure, |_, _| async {
@@ -261,7 +261,7 @@ async fn a_sub_agents_conversation_is_read_by_those_who_may_read_the_one_it_work
     let paid = Paid::default();
     let script = Script::of([ScriptReply::calls("s1", "support", json!({"task": "pay"})), ScriptReply::says("ok")]);
     let boss = Agent::builder("boss", script).tool(SubAgent::new(support(&paid).build().unwrap(), "Pays."));
-    let rig = process(boss, &Meddled::shared(), &PausedClock::default(), roles());
+    let rig = process(boss, &FaultyStore::shared(), &PausedClock::default(), roles());
     // A speaker's message makes the sub-agent's conversation; it belongs to the owner of the main one all the same.
     rig.conversations.subscribe(&rig.id, Delivery::Lossy, ann()).await.unwrap();
     rig.conversations.turn(&rig.id, "go", user("sam", "speaker")).await.unwrap();
@@ -286,7 +286,7 @@ async fn every_actor_at_every_entry_may_the_same_where_a_sub_agent_asks() {
                 let script = Script::of([calls, ScriptReply::says("ok")]);
                 let clerk = SubAgent::new(support(&paid).build().unwrap(), "Pays.");
                 let boss = Agent::builder("boss", script).tool(clerk);
-                let rig = process(boss, &Meddled::shared(), &PausedClock::default(), roles());
+                let rig = process(boss, &FaultyStore::shared(), &PausedClock::default(), roles());
                 let status = rig.conversations.turn(&rig.id, "pay me", ann()).await.unwrap();
                 assert!(matches!(status, TurnStatus::Waiting(_)));
                 let at = if child { ("c_1/s1", "c1") } else { ("c_1", "s1") };

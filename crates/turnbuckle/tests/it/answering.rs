@@ -24,7 +24,7 @@ use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
 use crate::approving::{approve_always, by, clerk, resolve, rule};
 use crate::asking::soon;
 use crate::evidence::busy;
-use crate::meddled::Meddled;
+use crate::faulty_store::FaultyStore;
 
 fn manager(id: &str) -> Scope {
     user(id, "manager")
@@ -44,7 +44,7 @@ async fn who_may_approve_a_tool_says_nothing_about_who_gives_its_result() {
     let script = Script::of([ScriptReply::calls("c1", "refund", json!({})), ScriptReply::says("done")]);
     let tool = client("refund", "Runs in the browser.", json!({"type": "object"})).requires_approval();
     let agent = Agent::builder("support", script).tool(tool);
-    let rig = process(agent, &Meddled::shared(), &PausedClock::default(), rule(&["manager"], true, 1));
+    let rig = process(agent, &FaultyStore::shared(), &PausedClock::default(), rule(&["manager"], true, 1));
     rig.conversations.turn(&rig.id, "go", ann()).await.unwrap();
     resolve(&rig, "c1", Answer::Approve, manager("mia")).await.unwrap().wait().await.unwrap();
     let given = resolve(&rig, "c1", Answer::Result(json!("done")), ann()).await;
@@ -103,7 +103,7 @@ async fn a_question_is_found_behind_results_that_fill_the_window() {
         calls = calls.and_calls(&format!("l{n}"), "large", json!({}));
     }
     let agent = Agent::builder("support", Script::of([calls])).tool(refund(&paid)).tool(large);
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let rig = process(agent, &store, &clock, OwnerOnly);
     assert!(matches!(rig.conversations.turn(&rig.id, "go", ann()).await.unwrap(), TurnStatus::Waiting(_)));
     clock.advance(LEASE);
@@ -129,7 +129,7 @@ async fn a_denial_ends_a_question_also_behind_an_approval_that_another_process_s
     assert!(matches!(denied.unwrap().wait().await.unwrap(), TurnStatus::Ended(_)));
     assert_eq!(resolutions(&rig).await, both);
     // A tool of the turn runs.
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let mut rig = process(busy(&paid), &store, &clock, rule(&["manager"], false, 2));
     let _turn = rig.conversations.send(&rig.id, "pay me", ann()).await.unwrap();
     rig.settle().await;
@@ -196,7 +196,7 @@ async fn an_answer_that_was_stored_for_a_process_that_left_is_recorded_and_no_mo
 }
 
 /// Someone with access to the database writes an answer of bob's into the log, who may not answer.
-async fn forge(store: &Meddled, rig: &Rig, clock: &PausedClock, decision: Resolved, answer: Answer) {
+async fn forge(store: &FaultyStore, rig: &Rig, clock: &PausedClock, decision: Resolved, answer: Answer) {
     clock.advance(LEASE);
     let claim = store.claim(&rig.id, &"forger".into(), clock.now()).await.unwrap();
     let log = store.log(&rig.id, 1, usize::MAX).await.unwrap();
@@ -222,7 +222,7 @@ async fn forge(store: &Meddled, rig: &Rig, clock: &PausedClock, decision: Resolv
 
 /// How a turn ends whose question is answered by someone who may not, and what its log says.
 async fn forged(agent: impl Fn() -> AgentBuilder, decision: Resolved, answer: Answer) -> (Outcome, String) {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let first = process(agent(), &store, &clock, roles());
     assert!(matches!(first.conversations.turn(&first.id, "go", ann()).await.unwrap(), TurnStatus::Waiting(_)));
     forge(&store, &first, &clock, decision, answer).await;
@@ -281,7 +281,7 @@ fn those_who_approved_a_call_have_not_approved_that_it_runs_again() {
         let script = Script::of([ScriptReply::calls("c1", "refund", json!({})), ScriptReply::says("done")]);
         Agent::builder("support", script).tool(tool.requires_approval())
     };
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
     let dies = runtime();
     dies.block_on(async {
@@ -321,7 +321,7 @@ impl Access for TwoManagers {
 async fn a_pause_needs_as_many_approvals_as_the_rule_says() {
     let pause = stop("pause", |_| async { Ok(OnStop::Pause("look".into())) });
     let agent = Agent::builder("support", Script::says(["one"])).hook(pause);
-    let rig = process(agent, &Meddled::shared(), &PausedClock::default(), TwoManagers);
+    let rig = process(agent, &FaultyStore::shared(), &PausedClock::default(), TwoManagers);
     let TurnStatus::Waiting(pending) = rig.conversations.turn(&rig.id, "go", ann()).await.unwrap() else {
         panic!("it does not pause")
     };
@@ -337,20 +337,20 @@ async fn access_to_a_sub_agents_conversation_is_asked_about_the_one_it_works_for
     let inner = Agent::builder("inner", Script::says(["yes"])).build().unwrap();
     let boss = Agent::builder("boss", script).tool(SubAgent::new(inner, "Says yes."));
     let by_id = |_: &Actor, to: AccessTo<'_>, _: Action| to.id.as_str() == "c_1";
-    let rig = process(boss, &Meddled::shared(), &PausedClock::default(), by_id);
+    let rig = process(boss, &FaultyStore::shared(), &PausedClock::default(), by_id);
     rig.conversations.turn(&rig.id, "go", ann()).await.unwrap();
     assert!(rig.conversations.log(&"c_1/s1".into(), ann()).await.is_ok());
 }
 
 /// A desk with these access rules.
-fn desk(agent: AgentBuilder, store: &Meddled, access: impl Access) -> Conversations {
+fn desk(agent: AgentBuilder, store: &FaultyStore, access: impl Access) -> Conversations {
     let builder = Conversations::builder(agent.build().unwrap(), store.clone()).ids(Arc::new(SystemIds::default()));
     builder.access(access).build()
 }
 
 #[tokio::test]
 async fn a_standing_approval_counts_only_where_its_giver_may_answer() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let everyone = |_: &Actor, _: AccessTo<'_>, _: Action| true;
     let open = desk(clerk(&paid, "clerk", &[5]), &store, everyone);
     open.turn(&"first".into(), "pay", ann()).await.unwrap();
@@ -368,7 +368,7 @@ async fn open_turn(desk: &Conversations, id: &str) -> TurnStatus {
 
 #[tokio::test]
 async fn the_standing_approval_that_was_shown_is_the_one_that_is_stored() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let desk = desk(clerk(&paid, "clerk", &[5]), &store, roles());
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     let (id, call, mia) = ("first".into(), "c1".into(), manager("mia"));

@@ -22,8 +22,8 @@ use turnbuckle::{Agent, AgentBuilder, BoxError, ToolCall, Turn, TurnStatus};
 
 use crate::access::{Paid, ann, process, refund, roles, support, user};
 use crate::approving::rule;
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::kit::assert_valid;
-use crate::meddled::{Meddled, Meddling};
 
 /// An answer of a manager's, as another process stores it.
 fn stored(call: &str, who: &str, answer: Answer) -> InboxItem {
@@ -37,21 +37,21 @@ fn ends_turn(batch: &Batch<'_>) -> bool {
 }
 
 /// A store into which another process puts one of these before each try to end a turn.
-fn late(items: impl Into<VecDeque<InboxItem>>) -> Meddled {
+fn late(items: impl Into<VecDeque<InboxItem>>) -> FaultyStore {
     late_from(&Arc::new(Mutex::new(items.into())))
 }
 
 /// The same, for items that are known later.
-fn late_from(items: &Arc<Mutex<VecDeque<InboxItem>>>) -> Meddled {
+fn late_from(items: &Arc<Mutex<VecDeque<InboxItem>>>) -> FaultyStore {
     let items = items.clone();
-    Meddled::with(move |batch| match ends_turn(batch) {
-        true => items.lock().unwrap().pop_front().map_or(Meddling::Nothing, Meddling::Deliver),
-        false => Meddling::Nothing,
+    FaultyStore::with(move |batch| match ends_turn(batch) {
+        true => items.lock().unwrap().pop_front().map_or(Fault::Nothing, Fault::Deliver),
+        false => Fault::Nothing,
     })
 }
 
 /// A turn of ann's that asks something.
-async fn asking(agent: AgentBuilder, store: &Meddled, access: impl Access) -> Rig {
+async fn asking(agent: AgentBuilder, store: &FaultyStore, access: impl Access) -> Rig {
     let rig = process(agent, store, &PausedClock::default(), access);
     let status = rig.conversations.turn(&rig.id, "pay me", ann()).await.unwrap();
     assert!(matches!(status, TurnStatus::Waiting(_)), "{status:?}");
@@ -59,7 +59,7 @@ async fn asking(agent: AgentBuilder, store: &Meddled, access: impl Access) -> Ri
 }
 
 /// What the log says behind the questions; and nothing is left in the inbox.
-async fn told(store: &Meddled, rig: &mut Rig) -> Vec<String> {
+async fn told(store: &FaultyStore, rig: &mut Rig) -> Vec<String> {
     rig.settle().await;
     assert_eq!(store.inbox(&rig.id, InboxFilter::All).await.unwrap(), []);
     let log = store.log(&rig.id, 1, usize::MAX).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_process_without_an_agent_that_cancels_records_what_was_stored_before(
 #[tokio::test]
 async fn an_answer_and_a_cancellation_that_wait_together_are_both_carried_out() {
     // The process that had the conversation is gone, and both were stored for it.
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let mut rig = asking(support(&paid), &store, roles()).await;
     let turn = rig.conversations.log(&rig.id, ann()).await.unwrap()[0].turn.clone();
     store.deliver(&rig.id, stored("c1", "mia", Answer::Approve)).await.unwrap();
@@ -248,13 +248,13 @@ async fn a_reply_that_was_denied_before_its_turn_was_cancelled_is_not_in_the_log
 async fn a_crash_between_the_answer_and_the_end_loses_neither_the_answer_nor_the_cancellation() {
     let (paid, crashes) = (Paid::default(), Arc::new(AtomicBool::new(true)));
     let (delivered, crashing) = (AtomicBool::new(false), crashes.clone());
-    let store = Meddled::with(move |batch| match (ends_turn(batch), delivered.load(Relaxed)) {
+    let store = FaultyStore::with(move |batch| match (ends_turn(batch), delivered.load(Relaxed)) {
         (true, false) => {
             delivered.store(true, Relaxed);
-            Meddling::Deliver(stored("c1", "mia", Answer::Approve))
+            Fault::Deliver(stored("c1", "mia", Answer::Approve))
         }
-        (true, true) if crashing.load(Relaxed) => Meddling::Fail,
-        _ => Meddling::Nothing,
+        (true, true) if crashing.load(Relaxed) => Fault::Fail,
+        _ => Fault::Nothing,
     });
     let mut rig = asking(support(&paid), &store, roles()).await;
     cancel(&rig).await;
@@ -296,10 +296,10 @@ async fn a_pause_that_was_denied_when_the_turn_was_about_to_be_stopped_is_not_ap
     let agent = || Agent::builder("support", Script::says(["one", "two"])).hook(pause("lint")).hook(pause("tests"));
     let (items, crashes) = (Arc::new(Mutex::new(VecDeque::new())), Arc::new(AtomicBool::new(true)));
     let (late, crashing) = (items.clone(), crashes.clone());
-    let store = Meddled::with(move |batch| match ends_turn(batch).then(|| late.lock().unwrap().pop_front()) {
-        Some(Some(item)) => Meddling::Deliver(item),
-        Some(None) if crashing.load(Relaxed) => Meddling::Fail,
-        _ => Meddling::Nothing,
+    let store = FaultyStore::with(move |batch| match ends_turn(batch).then(|| late.lock().unwrap().pop_front()) {
+        Some(Some(item)) => Fault::Deliver(item),
+        Some(None) if crashing.load(Relaxed) => Fault::Fail,
+        _ => Fault::Nothing,
     });
     let first = process(agent(), &store, &PausedClock::default(), roles());
     let TurnStatus::Waiting(asked) = first.conversations.turn(&first.id, "go", ann()).await.unwrap() else { panic!() };

@@ -17,8 +17,8 @@ use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, AgentBuilder, BoxError, Scope, Turn, TurnStatus};
 
 use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
+use crate::faulty_store::FaultyStore;
 use crate::kit::assert_valid;
-use crate::meddled::Meddled;
 
 pub fn rule(by: &[&str], not_requester: bool, n: u32) -> RoleAccess {
     let by = by.iter().map(|role| (*role).into()).collect();
@@ -124,7 +124,7 @@ async fn a_rule_asks_for_approval_whatever_the_tool_the_agent_or_a_hook_says() {
         }
     }
     let paid = Paid::default();
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let rig = process(support(&paid).hook(Opens), &store, &clock, roles());
     let free = rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
     assert!(matches!(free, TurnStatus::Ended(_)), "the hook opens the gate");
@@ -132,7 +132,7 @@ async fn a_rule_asks_for_approval_whatever_the_tool_the_agent_or_a_hook_says() {
     let by_hook = |kind: &EventKind| matches!(kind, EventKind::ToolStarted { approvals: Some(approvals), .. } if approvals.last == Some(Author::hook(&"opens".into())));
     assert!(log.iter().any(|event| by_hook(&event.kind)), "{log:#?}");
 
-    let rig = process(support(&paid).hook(Opens), &Meddled::shared(), &clock, rule(&["manager"], false, 1));
+    let rig = process(support(&paid).hook(Opens), &FaultyStore::shared(), &clock, rule(&["manager"], false, 1));
     let held = rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
     assert!(matches!(held, TurnStatus::Waiting(_)), "and does not satisfy a rule: {held:?}");
 }
@@ -156,7 +156,7 @@ impl Hook for Judge {
 /// What came of approving with these arguments.
 async fn edited(euro: Value) -> (Paid, Rig, Result<TurnStatus, ResolveError>) {
     let paid = Paid::default();
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let rig = process(support(&paid).hook(Judge), &store, &clock, roles());
     rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
     let answer = Answer::ApproveWith(Arc::new(json!({"euro": euro})));
@@ -243,7 +243,7 @@ async fn approvals_of_a_sub_agents_call_are_given_in_the_names_of_those_who_gave
     let paid = Paid::default();
     let script = Script::of([ScriptReply::calls("s1", "support", json!({"task": "pay"})), ScriptReply::says("ok")]);
     let boss = Agent::builder("boss", script).tool(SubAgent::new(support(&paid).build().unwrap(), "Pays."));
-    let rig = process(boss, &Meddled::shared(), &PausedClock::default(), rule(&["manager"], true, 2));
+    let rig = process(boss, &FaultyStore::shared(), &PausedClock::default(), rule(&["manager"], true, 2));
     assert!(matches!(rig.conversations.turn(&rig.id, "go", ann()).await.unwrap(), TurnStatus::Waiting(_)));
     let approve = |scope: Scope| resolve(&rig, "s1", Answer::Approve, scope);
     assert!(matches!(approve(ann().role("manager")).await, Err(ResolveError::Forbidden { .. })));
@@ -308,7 +308,7 @@ async fn a_denial_by_nobody_that_another_process_recorded_holds_where_the_turn_i
 }
 
 /// A process in a project, with the access rules of most tests here.
-pub fn in_project(agent: AgentBuilder, store: &Meddled, project: &str) -> Conversations {
+pub fn in_project(agent: AgentBuilder, store: &FaultyStore, project: &str) -> Conversations {
     let builder = Conversations::builder(agent.build().unwrap(), store.clone()).ids(Arc::new(SystemIds::default()));
     builder.access(roles()).project(project.to_owned()).build()
 }
@@ -344,7 +344,7 @@ async fn is_asked(conversations: &Conversations, id: &str, scope: Scope) -> bool
 
 #[tokio::test]
 async fn a_standing_approval_covers_its_agent_tool_arguments_project_and_requester_and_nothing_else() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     let (id, call, mia) = ("first".into(), "c1".into(), user("mia", "manager"));
@@ -391,7 +391,7 @@ async fn a_standing_approval_covers_its_agent_tool_arguments_project_and_request
 #[tokio::test]
 async fn a_standing_approval_never_answers_a_rule_that_wants_several_or_another_person() {
     for access in [rule(&[], false, 2), rule(&[], true, 1)] {
-        let (paid, store) = (Paid::default(), Meddled::shared());
+        let (paid, store) = (Paid::default(), FaultyStore::shared());
         let free = in_project(clerk(&paid, "clerk", &[5]), &store, "");
         free.turn(&"first".into(), "pay", ann()).await.unwrap();
         approve_always(&free, "c1", &Always::default(), &ann()).await;
@@ -406,7 +406,7 @@ async fn a_standing_approval_never_answers_a_rule_that_wants_several_or_another_
 
 #[tokio::test]
 async fn a_standing_approval_that_is_used_up_is_asked_about_again() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "");
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     let mut twice = Always::default();
@@ -421,7 +421,7 @@ async fn a_standing_approval_that_is_used_up_is_asked_about_again() {
 
 #[tokio::test]
 async fn a_standing_approval_that_is_given_elsewhere_holds_in_the_project_of_the_turn() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     let elsewhere = Conversations::without_agent(store.clone()).project("/home/mia").build();
@@ -432,7 +432,7 @@ async fn a_standing_approval_that_is_given_elsewhere_holds_in_the_project_of_the
 
 #[tokio::test]
 async fn a_standing_approval_of_a_sub_agents_call_covers_that_sub_agent() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let boss = || {
         let script = Script::of([ScriptReply::calls("s1", "clerk", json!({"task": "pay"})), ScriptReply::says("ok")]);
         let clerk = clerk(&paid, "clerk", &[5]).build().unwrap();
@@ -453,7 +453,7 @@ async fn a_rule_for_all_tools_does_not_ask_whether_a_person_may_be_asked() {
     };
     let script = Script::of([ScriptReply::calls("q", "ask_human", json!({"question": "Which?"}))]);
     let agent = Agent::builder("support", script).tool(turnbuckle::tools::human("ask_human", "Asks."));
-    let rig = process(agent, &Meddled::shared(), &PausedClock::default(), access);
+    let rig = process(agent, &FaultyStore::shared(), &PausedClock::default(), access);
     let TurnStatus::Waiting(pending) = rig.conversations.turn(&rig.id, "go", ann()).await.unwrap() else { panic!() };
     assert!(matches!(pending[0].question, turnbuckle::event::Question::Elicitation { .. }), "{pending:?}");
 }

@@ -19,14 +19,14 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, ConversationId, Conversations, Limits, Outcome, Scope, TurnStatus, WhileBusy};
 
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::kit::{add, assert_valid};
-use crate::meddled::{Meddled, Meddling};
 
 fn id() -> ConversationId {
     "c".into()
 }
 
-fn process(agent: Agent, store: &Meddled, clock: &PausedClock) -> Conversations {
+fn process(agent: Agent, store: &FaultyStore, clock: &PausedClock) -> Conversations {
     let builder = Conversations::builder(agent, store.clone()).clock(Arc::new(clock.clone()));
     builder.ids(Arc::new(SystemIds::default())).build()
 }
@@ -78,7 +78,7 @@ async fn outcome(door: &Conversations) -> Option<Outcome> {
 
 #[tokio::test]
 async fn a_cancellation_says_where_it_is_carried_out() {
-    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (store, clock, go) = (FaultyStore::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let (here, there) = (process(gated(&go), &store, &clock), process(gated(&go), &store, &clock));
     let turn = here.send(&id(), "go", Scope::local()).await.unwrap();
     settle().await;
@@ -98,7 +98,7 @@ async fn a_cancellation_says_where_it_is_carried_out() {
 #[test]
 fn a_cancellation_that_was_acknowledged_survives_a_crash() {
     let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let process_that_dies = runtime();
     process_that_dies.block_on(async {
         let door = process(gated(&Arc::default()), &store, &clock);
@@ -120,7 +120,7 @@ fn a_cancellation_that_was_acknowledged_survives_a_crash() {
 
 #[tokio::test]
 async fn a_cancellation_is_not_lost_with_a_claim_that_fails() {
-    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (store, clock, go) = (FaultyStore::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let here = process(gated(&go), &store, &clock);
     let there = process(gated(&go), &store.slow_to_claim(), &clock);
     let turn = here.send(&id(), "go", Scope::local()).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_cancellation_is_not_lost_with_a_claim_that_fails() {
 
 #[tokio::test]
 async fn a_huge_turn_is_cancelled_from_another_process_also_behind_a_note_of_an_earlier_one() {
-    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (store, clock, go) = (FaultyStore::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let opened = go.clone();
     let aside = background("aside", move |turn: BackgroundContext| {
         let opened = opened.clone();
@@ -174,7 +174,7 @@ async fn a_huge_turn_is_cancelled_from_another_process_also_behind_a_note_of_an_
 
 #[tokio::test]
 async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_ran_it() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let (here, there) = (process(asker(), &store, &clock), process(asker(), &store, &clock));
     waiting(&here).await;
     let second = here.send_while(&id(), "second", Scope::local(), WhileBusy::Queue).await.unwrap();
@@ -192,7 +192,7 @@ async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_ran_it() {
 
 #[tokio::test]
 async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_has_the_conversation() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let (go, held) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let here = process(gated(&go), &store.slow_to_claim(), &clock);
     let there = process(gated(&held), &store, &clock);
@@ -211,7 +211,7 @@ async fn whoever_waits_for_a_queued_turn_is_told_when_another_process_has_the_co
 
 #[tokio::test]
 async fn a_message_that_meets_a_close_keeps_its_conversation() {
-    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (store, clock, go) = (FaultyStore::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let door = process(gated(&go), &store, &clock);
     go.notify_one();
     door.turn(&id(), "first", Scope::local()).await.unwrap();
@@ -233,7 +233,7 @@ async fn a_message_that_meets_a_close_keeps_its_conversation() {
 
 #[tokio::test]
 async fn an_answer_that_meets_a_driver_on_its_way_to_the_claim_is_not_stale() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     waiting(&process(asker(), &store, &clock)).await;
     settle().await;
     let door = process(asker(), &store.slow_to_claim(), &clock);
@@ -247,7 +247,7 @@ async fn an_answer_that_meets_a_driver_on_its_way_to_the_claim_is_not_stale() {
 
 #[tokio::test]
 async fn answers_that_are_too_long_are_refused() {
-    let door = process(asker(), &Meddled::shared(), &PausedClock::default());
+    let door = process(asker(), &FaultyStore::shared(), &PausedClock::default());
     waiting(&door).await;
     let resolve = async |answer| door.resolve(&id(), &"c1".into(), answer, None, Scope::local()).await.map(drop);
     let long = |size: usize| "x".repeat(size);
@@ -263,7 +263,7 @@ async fn answers_that_are_too_long_are_refused() {
 
 #[tokio::test]
 async fn a_store_that_fails_is_not_told_as_a_conversation_that_is_not_there() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let door = process(asker(), &store, &PausedClock::default());
     waiting(&door).await;
     store.break_down();
@@ -273,7 +273,7 @@ async fn a_store_that_fails_is_not_told_as_a_conversation_that_is_not_there() {
 
 #[tokio::test]
 async fn what_finds_no_room_to_wait_is_told_so() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let clock = PausedClock::default();
     waiting(&process(asker(), &store, &clock)).await;
     settle().await;
@@ -292,9 +292,9 @@ async fn what_finds_no_room_to_wait_is_told_so() {
 async fn an_approval_that_could_not_be_used_in_time_is_none() {
     let dies = Arc::new(AtomicBool::new(true));
     let once = dies.clone();
-    let store = Meddled::with(move |batch| {
+    let store = FaultyStore::with(move |batch| {
         let starts = batch.events.iter().any(|event| matches!(event.kind, EventKind::ToolStarted { .. }));
-        if starts && once.load(Ordering::Relaxed) { Meddling::Fail } else { Meddling::Nothing }
+        if starts && once.load(Ordering::Relaxed) { Fault::Fail } else { Fault::Nothing }
     });
     let clock = PausedClock::default();
     let door = process(asker(), &store, &clock);
@@ -314,7 +314,7 @@ async fn an_approval_that_could_not_be_used_in_time_is_none() {
 
 #[tokio::test]
 async fn a_claim_is_renewed_and_the_inbox_is_read_as_long_as_the_turn_runs() {
-    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (store, clock, go) = (FaultyStore::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let (here, there) = (process(gated(&go), &store, &clock), process(gated(&go), &store, &clock));
     let turn = here.send(&id(), "go", Scope::local()).await.unwrap();
     settle().await;
@@ -332,7 +332,7 @@ async fn a_claim_is_renewed_and_the_inbox_is_read_as_long_as_the_turn_runs() {
 
 #[tokio::test]
 async fn an_answer_to_a_turn_that_was_interrupted_does_not_wait_for_the_next_one() {
-    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (store, clock, go) = (FaultyStore::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let hold = go.clone();
     let first = Arc::new(AtomicBool::new(true));
     let gate = pre("gate", move |turn: BeforeAgentContext| {
@@ -361,7 +361,7 @@ async fn an_answer_to_a_turn_that_was_interrupted_does_not_wait_for_the_next_one
 
 #[tokio::test]
 async fn an_answer_that_was_stored_in_time_counts_however_late_it_is_taken_up() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let ask = ScriptReply::calls("c1", "ask", json!({"question": "How many?"}));
     let script = Script::of([ask, ScriptReply::says("thanks")]);
     let ask = turnbuckle::tools::human("ask", "Asks a person.");
@@ -395,7 +395,7 @@ async fn an_answer_that_was_stored_in_time_counts_however_late_it_is_taken_up() 
 
 #[tokio::test]
 async fn a_conversation_in_which_a_turn_runs_cannot_be_closed() {
-    let (store, clock, go) = (Meddled::shared(), PausedClock::default(), Arc::new(Notify::new()));
+    let (store, clock, go) = (FaultyStore::shared(), PausedClock::default(), Arc::new(Notify::new()));
     let door = process(gated(&go), &store, &clock);
     let turn = door.send(&id(), "go", Scope::local()).await.unwrap();
     let closed = soon(door.close(&id(), Scope::local())).await;

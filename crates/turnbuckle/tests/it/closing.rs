@@ -13,8 +13,8 @@ use turnbuckle::store::LEASE;
 use turnbuckle::testing::{PausedClock, Rig};
 use turnbuckle::{Agent, BoxError, Conversations, Scope};
 
+use crate::faulty_store::FaultyStore;
 use crate::kit::assert_valid;
-use crate::meddled::Meddled;
 
 /// Says goodbye, and does what it is told.
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ async fn what_a_hook_leaves_at_the_end_belongs_to_the_last_turn() {
 
 #[tokio::test]
 async fn the_claim_is_kept_while_hooks_say_goodbye() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let process = || {
         let agent = with(host(Goodbye::Takes(LEASE * 3), &clock));
         Conversations::builder(agent, store.clone()).clock(Arc::new(clock.clone())).build()

@@ -11,8 +11,8 @@ use turnbuckle::store::{Answer, Job, JobKind};
 use turnbuckle::testing::Rig;
 use turnbuckle::{Agent, BoxError, Scope, TurnStatus};
 
+use crate::faulty_store::FaultyStore;
 use crate::kit::{adder, sum};
-use crate::meddled::Meddled;
 
 /// Keeps what it is given, as `type` or `type PERCENT%`, with the key. Fails as often as it is told to.
 #[derive(Clone, Default)]
@@ -144,7 +144,7 @@ async fn another_try_is_dropped_once_the_question_has_its_answer() {
 
 #[tokio::test]
 async fn reminders_come_when_half_and_most_of_the_time_have_passed_also_after_a_restart() {
-    let (store, hour) = (Meddled::shared(), Duration::from_secs(3600));
+    let (store, hour) = (FaultyStore::shared(), Duration::from_secs(3600));
     let first = Receiver::reminding();
     let mut rig = Rig::on(gated(&first), store.clone());
     waits(&mut rig).await;
@@ -185,7 +185,7 @@ async fn one_of_two_approvals_leaves_the_reminders_for_the_other() {
     let receiver = Receiver::reminding();
     let rule = ApproveRule { tool: "add".into(), by: vec!["manager".into()], not_requester: false, n: 2 };
     let access = RoleAccess { approve: vec![rule], ..RoleAccess::default() };
-    let mut rig = Rig::with(gated(&receiver), Meddled::shared(), |builder| builder.access(access));
+    let mut rig = Rig::with(gated(&receiver), FaultyStore::shared(), |builder| builder.access(access));
     waits(&mut rig).await;
     let mia = Scope::user("mia").role("manager");
     rig.conversations.resolve(&rig.id, &"c1".into(), Answer::Approve, None, mia).await.unwrap();
@@ -198,7 +198,7 @@ async fn one_of_two_approvals_leaves_the_reminders_for_the_other() {
 
 #[tokio::test]
 async fn what_another_process_writes_for_the_agent_is_delivered_by_the_agent() {
-    let (store, receiver) = (Meddled::shared(), Receiver::reminding());
+    let (store, receiver) = (FaultyStore::shared(), Receiver::reminding());
     let mut rig = Rig::on(gated(&receiver), store.clone());
     waits(&mut rig).await;
     // A desk that has neither the agent nor its hooks.

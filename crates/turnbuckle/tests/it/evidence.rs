@@ -18,8 +18,8 @@ use turnbuckle::{Agent, AgentBuilder, BoxError, Scope, Turn, TurnStatus};
 
 use crate::access::{Paid, ann, process, refund, roles, support, user, waiting};
 use crate::approving::{Judge, approve_always, by, clerk, in_project, resolve, rule};
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::kit::{add, assert_valid, sum};
-use crate::meddled::{Meddled, Meddling};
 
 /// An agent whose sub-agent pays.
 pub fn boss(inside: AgentBuilder) -> AgentBuilder {
@@ -68,7 +68,8 @@ async fn answered(rig: &Rig, call: &str, answer: Answer, scope: Scope) -> TurnSt
 #[tokio::test]
 async fn a_sub_agents_tool_runs_with_the_arguments_that_all_its_approvers_approved() {
     let paid = Paid::default();
-    let rig = process(boss(support(&paid)), &Meddled::shared(), &PausedClock::default(), rule(&["manager"], false, 2));
+    let rig =
+        process(boss(support(&paid)), &FaultyStore::shared(), &PausedClock::default(), rule(&["manager"], false, 2));
     rig.conversations.turn(&rig.id, "go", ann()).await.unwrap();
     assert!(matches!(answered(&rig, "s1", with(10), manager("max")).await, TurnStatus::Waiting(_)));
     assert!(matches!(answered(&rig, "s1", Answer::Approve, manager("mia")).await, TurnStatus::Ended(_)));
@@ -81,11 +82,11 @@ fn approvals_that_a_crash_cut_off_on_their_way_to_a_sub_agent_arrive_once() {
         let paid = Paid::default();
         let (is_dying, clock) = (Arc::new(AtomicBool::new(true)), PausedClock::default());
         let dies = is_dying.clone();
-        let store = Meddled::with(move |batch| {
+        let store = FaultyStore::with(move |batch| {
             let is_last = |event: &Arc<Event>| matches!(&event.kind, EventKind::Resolution { by: who, .. } if *who == by(dies_at));
             match dies.load(Relaxed) && batch.conversation.is_sub_agent() && batch.events.iter().any(is_last) {
-                true => Meddling::Delay(usize::MAX),
-                false => Meddling::Nothing,
+                true => Fault::Delay(usize::MAX),
+                false => Fault::Nothing,
             }
         });
         let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -120,7 +121,7 @@ async fn an_edit_of_a_sub_agents_call_is_checked_by_its_own_tool_and_leaves_the_
     let schema = json!({"type": "object", "required": ["other"]});
     let same_name = function_with_schema("refund", "Another one.", schema, Effect::Pure, |_, _| async { Ok("") });
     let boss = boss(support(&paid)).tool(same_name);
-    let rig = process(boss, &Meddled::shared(), &PausedClock::default(), roles());
+    let rig = process(boss, &FaultyStore::shared(), &PausedClock::default(), roles());
     rig.conversations.turn(&rig.id, "go", ann()).await.unwrap();
     let many = Answer::ApproveWith(Arc::new(json!({"euro": "many"})));
     let unfit = resolve(&rig, "s1", many, manager("mia")).await;
@@ -159,7 +160,7 @@ async fn an_approval_counts_for_what_was_asked_when_it_was_given() {
 #[tokio::test]
 async fn an_approval_that_is_stored_for_another_process_says_what_it_approves() {
     let paid = Paid::default();
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let mut owner = process(busy(&paid), &store, &clock, rule(&["manager"], false, 2));
     let _turn = owner.conversations.send(&owner.id, "pay me", ann()).await.unwrap();
     owner.settle().await;
@@ -209,10 +210,10 @@ async fn second_look(rig: Rig, call: &str, paid: &Paid) {
 async fn a_second_look_needs_as_many_people_as_the_first() {
     let (paid, inner_paid) = (Paid::default(), Paid::default());
     let rules = || rule(&["manager"], false, 2);
-    let plain = process(support(&paid).hook(Judge), &Meddled::shared(), &PausedClock::default(), rules());
+    let plain = process(support(&paid).hook(Judge), &FaultyStore::shared(), &PausedClock::default(), rules());
     second_look(plain, "c1", &paid).await;
     let inside = boss(support(&inner_paid).hook(Judge));
-    let inside = process(inside, &Meddled::shared(), &PausedClock::default(), rules());
+    let inside = process(inside, &FaultyStore::shared(), &PausedClock::default(), rules());
     second_look(inside, "s1", &inner_paid).await;
 }
 
@@ -220,7 +221,7 @@ async fn a_second_look_needs_as_many_people_as_the_first() {
 async fn a_rewrite_inside_a_sub_agent_is_shown_to_the_same_approver_and_to_nobody_else() {
     let paid = Paid::default();
     let boss = boss(support(&paid).hook(Judge));
-    let rig = process(boss, &Meddled::shared(), &PausedClock::default(), roles());
+    let rig = process(boss, &FaultyStore::shared(), &PausedClock::default(), roles());
     rig.conversations.turn(&rig.id, "go", ann()).await.unwrap();
     assert!(matches!(answered(&rig, "s1", with(3), manager("mia")).await, TurnStatus::Waiting(_)));
     let other = resolve(&rig, "s1", Answer::Approve, manager("max")).await;
@@ -231,7 +232,7 @@ async fn a_rewrite_inside_a_sub_agent_is_shown_to_the_same_approver_and_to_nobod
 
 #[tokio::test]
 async fn a_sub_agent_that_used_a_standing_approval_is_answered_once() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     approve_always(&desk, "c1", &Always::default(), &ann()).await;
@@ -285,7 +286,7 @@ fn pays_three(paid: &Paid) -> AgentBuilder {
 #[tokio::test]
 async fn an_approved_reply_opens_the_gates_of_the_calls_that_were_judged_and_no_others() {
     let run = async |agent: AgentBuilder| {
-        let rig = process(agent, &Meddled::shared(), &PausedClock::default(), roles());
+        let rig = process(agent, &FaultyStore::shared(), &PausedClock::default(), roles());
         let status = rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
         (rig, status)
     };
@@ -309,7 +310,7 @@ async fn an_approved_reply_opens_the_gates_of_the_calls_that_were_judged_and_no_
 async fn a_person_who_approves_a_reply_approves_its_calls_as_shown_and_is_listed() {
     let asks = || Judges(|_| AfterModel::Ask("all of it?".into())).named("asks");
     let approve = async |agent: AgentBuilder| {
-        let rig = process(agent, &Meddled::shared(), &PausedClock::default(), roles());
+        let rig = process(agent, &FaultyStore::shared(), &PausedClock::default(), roles());
         let status = rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
         let TurnStatus::Waiting(pending) = status else { panic!("{status:?}") };
         let status = answered(&rig, pending[0].call.as_str(), Answer::Approve, manager("mia")).await;
@@ -343,7 +344,7 @@ impl Hook for Greedy {
 #[tokio::test]
 async fn a_wrap_cannot_run_a_tool_with_other_arguments_than_those_approved() {
     let paid = Paid::default();
-    let rig = process(support(&paid).hook(Greedy), &Meddled::shared(), &PausedClock::default(), roles());
+    let rig = process(support(&paid).hook(Greedy), &FaultyStore::shared(), &PausedClock::default(), roles());
     rig.conversations.turn(&rig.id, "pay", ann()).await.unwrap();
     let ended = answered(&rig, "c1", Answer::Approve, manager("mia")).await;
     assert!(matches!(ended, TurnStatus::Ended(ended) if ended.outcome == Outcome::Completed));
@@ -370,7 +371,8 @@ async fn a_wrap_cannot_run_a_tool_with_other_arguments_than_those_approved() {
 #[tokio::test]
 async fn an_answer_that_is_passed_on_to_a_sub_agent_says_how_it_came() {
     let paid = Paid::default();
-    let rig = process(boss(support(&paid)), &Meddled::shared(), &PausedClock::default(), rule(&["manager"], false, 2));
+    let rig =
+        process(boss(support(&paid)), &FaultyStore::shared(), &PausedClock::default(), rule(&["manager"], false, 2));
     rig.conversations.turn(&rig.id, "go", ann()).await.unwrap();
     answered(&rig, "s1", Answer::Approve, manager("max").via("link")).await;
     answered(&rig, "s1", Answer::Approve, manager("mia")).await;

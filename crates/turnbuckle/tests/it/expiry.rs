@@ -14,8 +14,8 @@ use turnbuckle::tools::{SubAgent, client, human};
 use turnbuckle::trace::trace_told;
 use turnbuckle::{Agent, AgentBuilder, Outcome, Scope, TurnStatus};
 
+use crate::faulty_store::FaultyStore;
 use crate::kit::{adder, assert_valid, sum};
-use crate::meddled::Meddled;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -25,7 +25,7 @@ async fn waits(rig: &mut Rig) {
 }
 
 /// A process that begins now: everything but the store and the time of day is new.
-fn restarted(agent: AgentBuilder, store: &Meddled, passed: Duration) -> Rig {
+fn restarted(agent: AgentBuilder, store: &FaultyStore, passed: Duration) -> Rig {
     let rig = Rig::on(agent.build().unwrap(), store.clone());
     rig.clock.advance(passed);
     rig
@@ -49,7 +49,7 @@ async fn outcome(rig: &Rig) -> Option<(Outcome, Option<Author>)> {
 
 #[tokio::test]
 async fn an_unanswered_call_becomes_an_error_result_by_the_system_also_after_a_restart() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let gated = || adder(sum()).approve(["add"]);
     waits(&mut Rig::on(gated().build().unwrap(), store.clone())).await;
     let mut rig = restarted(gated(), &store, DAY - Duration::from_millis(1));
@@ -83,7 +83,7 @@ async fn an_answer_after_the_time_is_stale_and_the_turn_goes_on_without_it() {
 
 #[tokio::test]
 async fn an_expired_call_has_its_error_result_without_an_agent_and_its_own_agent_goes_on() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let gated = || adder(sum()).approve(["add"]);
     waits(&mut Rig::on(gated().build().unwrap(), store.clone())).await;
     let other = Agent::builder("other", Script::says(["never"]));
@@ -148,7 +148,7 @@ async fn a_pause_that_nobody_looked_at_in_time_halts_the_turn() {
 
 #[tokio::test]
 async fn waiting_and_downtime_count_in_no_time_limit() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let agent = || {
         let limits = turnbuckle::Limits { turn_timeout: Duration::from_secs(60), ..Default::default() };
         adder(sum()).approve(["add"]).limits(limits)
@@ -163,7 +163,7 @@ async fn waiting_and_downtime_count_in_no_time_limit() {
 
 #[tokio::test]
 async fn a_sub_agent_whose_question_lapsed_is_closed_also_where_its_agent_is_not_known() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let script = Script::of([ScriptReply::calls("s1", "adder", json!({"task": "add"})), ScriptReply::says("ok")]);
     let inside = adder(sum()).approve(["add"]).build().unwrap();
     let outer = Agent::builder("outer", script).tool(SubAgent::new(inside, "Adds."));

@@ -18,7 +18,7 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::{function_with_schema, human};
 use turnbuckle::{Agent, AgentBuilder, BoxFuture, Conversations, Reply, Scope, TurnStatus};
 
-use crate::meddled::{Meddled, Meddling};
+use crate::faulty_store::{Fault, FaultyStore};
 
 /// More than a viewer may be behind, several times.
 const MANY: usize = 5_000;
@@ -403,7 +403,7 @@ proptest! {
     }
 }
 
-fn other_house(agent: &Agent, store: &MemoryStore) -> Conversations {
+fn other_process(agent: &Agent, store: &MemoryStore) -> Conversations {
     Conversations::builder(agent.clone(), store.clone()).build()
 }
 
@@ -414,7 +414,7 @@ async fn a_waiting_conversation_looks_the_same_from_another_process() {
     let mut rig = Rig::on(agent.clone(), store.clone());
     assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     let here = snapshot(&rig).await;
-    let there = other_house(&agent, &store).snapshot(&rig.id, Scope::local()).await.unwrap();
+    let there = other_process(&agent, &store).snapshot(&rig.id, Scope::local()).await.unwrap();
     assert_eq!((here.state, &here.pending), (ConversationState::Waiting, &there.pending));
     assert_eq!(there.state, ConversationState::Waiting);
 }
@@ -425,7 +425,7 @@ async fn a_viewer_does_not_miss_in_silence_what_another_process_wrote() {
     let agent = storyteller([ScriptReply::says("one"), ScriptReply::says("two")]).build().unwrap();
     let mut rig = Rig::on(agent.clone(), store.clone());
     rig.listen().await.unwrap();
-    let there = other_house(&agent, &store).send(&rig.id, "first", Scope::local()).await.unwrap();
+    let there = other_process(&agent, &store).send(&rig.id, "first", Scope::local()).await.unwrap();
     there.wait().await.unwrap();
     rig.ended("second").await.unwrap();
     let warned = rig.told().iter().any(|told| lagged(told).is_some());
@@ -435,7 +435,7 @@ async fn a_viewer_does_not_miss_in_silence_what_another_process_wrote() {
 #[tokio::test]
 async fn an_event_is_told_only_when_it_is_written() {
     // A store that takes its time over a write, so that whatever is told too early is heard too early.
-    let store = Meddled::with(|_| Meddling::Delay(20));
+    let store = FaultyStore::with(|_| Fault::Delay(20));
     let replies = [ScriptReply::calls("c1", "work", json!({})), ScriptReply::says("fine"), ScriptReply::says("done")];
     let agent = storyteller(replies).hook(slowly_refuses_once()).build().unwrap();
     let rig = Rig::on(agent, store.clone());

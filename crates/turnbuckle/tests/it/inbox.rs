@@ -16,8 +16,8 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Conversations, Outcome, RunError, Scope, TurnStatus, WhileBusy};
 
+use crate::faulty_store::FaultyStore;
 use crate::kit::{add, assert_valid};
-use crate::meddled::Meddled;
 
 /// An agent whose reply calls a tool that waits for `go`, and one that a person must allow.
 fn agent(go: &Arc<Notify>) -> Agent {
@@ -35,7 +35,7 @@ fn agent(go: &Arc<Notify>) -> Agent {
 }
 
 /// Another process at the same store, with the same clock.
-fn elsewhere(store: &Meddled, clock: &PausedClock) -> Conversations {
+fn elsewhere(store: &FaultyStore, clock: &PausedClock) -> Conversations {
     let builder = Conversations::builder(agent(&Arc::default()), store.clone()).clock(Arc::new(clock.clone()));
     builder.ids(Arc::new(SystemIds::default())).build()
 }
@@ -43,14 +43,14 @@ fn elsewhere(store: &Meddled, clock: &PausedClock) -> Conversations {
 struct TwoProcesses {
     here: Rig,
     there: Conversations,
-    store: Meddled,
+    store: FaultyStore,
     go: Arc<Notify>,
     turn: turnbuckle::conversation::TurnHandle,
 }
 
 /// The turn is under way here: a tool runs, and a question is open.
 async fn under_way() -> TwoProcesses {
-    let (store, go) = (Meddled::shared(), Arc::new(Notify::new()));
+    let (store, go) = (FaultyStore::shared(), Arc::new(Notify::new()));
     let mut here = Rig::on(agent(&go), store.clone());
     let there = elsewhere(&store, &here.clock);
     let turn = here.send("go").await.unwrap();

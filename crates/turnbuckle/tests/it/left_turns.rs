@@ -17,8 +17,8 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::{SubAgent, function_with_schema};
 use turnbuckle::{Agent, AgentBuilder, Reply, Scope, Turn, TurnStatus};
 
+use crate::faulty_store::FaultyStore;
 use crate::kit::{Seen, Spy, assert_valid};
-use crate::meddled::Meddled;
 
 /// Calls that the refund tool has paid.
 type Paid = Arc<Mutex<Vec<String>>>;
@@ -57,7 +57,7 @@ fn support(paid: &Paid) -> AgentBuilder {
 }
 
 /// A process with this agent on the store. Its clock is past the lease of every process before it.
-fn process(agent: AgentBuilder, store: &Meddled, clock: &PausedClock) -> Rig {
+fn process(agent: AgentBuilder, store: &FaultyStore, clock: &PausedClock) -> Rig {
     let clock = clock.clone();
     let mut rig = Rig::with(agent.build().unwrap(), store.clone(), |builder| {
         builder.ids(Arc::new(SystemIds::default())).clock(Arc::new(clock.clone()))
@@ -68,15 +68,15 @@ fn process(agent: AgentBuilder, store: &Meddled, clock: &PausedClock) -> Rig {
 }
 
 /// The turn of `support` waits for an approval, and its process is gone.
-async fn waiting(paid: &Paid) -> (Meddled, PausedClock, Rig) {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+async fn waiting(paid: &Paid) -> (FaultyStore, PausedClock, Rig) {
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let mut rig = process(support(paid), &store, &clock);
     assert!(matches!(rig.run("pay me").await.unwrap(), TurnStatus::Waiting(_)));
     (store, clock, rig)
 }
 
 /// The same, and the answer is recorded: nothing is missing but an agent that carries the turn on.
-async fn answered(paid: &Paid) -> (Meddled, PausedClock, Rig) {
+async fn answered(paid: &Paid) -> (FaultyStore, PausedClock, Rig) {
     let (store, clock, rig) = waiting(paid).await;
     let desk = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone())).build();
     let recorded = desk.answer(&rig.id, &"c1".into(), Answer::Approve, None, Scope::local()).await.unwrap();
@@ -267,7 +267,7 @@ async fn a_question_expires_whatever_the_configuration_and_the_turn_is_left() {
 #[tokio::test]
 async fn another_agent_can_cancel_a_turn_and_the_hooks_of_its_own_agent_are_told() {
     let (paid, seen, foreign) = (Paid::default(), Seen::default(), Seen::default());
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let spied = || support(&paid).hook(Spy::new("audit", &seen));
     let mut rig = process(spied(), &store, &clock);
     assert!(matches!(rig.run("pay me").await.unwrap(), TurnStatus::Waiting(_)));
@@ -299,7 +299,7 @@ async fn interrupting_the_turn_of_another_agent_cancels_it_and_runs_the_new_mess
 
 #[tokio::test]
 async fn a_message_that_was_stored_for_an_agent_is_not_taken_up_by_another() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let mut other = process(Agent::builder("other", Script::says(["never"])), &store, &clock);
     let now = clock_now(&clock);
     store.open(&other.id, Scope::local().actor(), now).await.unwrap();
@@ -320,7 +320,7 @@ fn clock_now(clock: &PausedClock) -> turnbuckle::Timestamp {
 #[tokio::test]
 async fn a_turn_is_carried_on_only_in_the_project_that_it_began_in() {
     let paid = Paid::default();
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let in_project = |project: &str| {
         let mut rig = Rig::with(support(&paid).build().unwrap(), store.clone(), |builder| {
             builder.ids(Arc::new(SystemIds::default())).clock(Arc::new(clock.clone())).project(project)
@@ -359,7 +359,7 @@ async fn the_program_itself_never_insists() {
 #[tokio::test]
 async fn a_sub_agent_that_lost_its_guard_leaves_the_turn_of_its_parent() {
     let paid = Paid::default();
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let parent = |guarded: bool| {
         let inner = Agent::builder("clerk", script()).tool(refund(&paid));
         let inner = if guarded { inner.hook(Guard) } else { inner };

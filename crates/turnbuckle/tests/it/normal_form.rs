@@ -16,7 +16,7 @@ use turnbuckle::tool::{Effect, Normalize, Output, Spec, Tool};
 use turnbuckle::{Agent, AgentBuilder, BoxError, BoxFuture, Scope, ToolCall, Turn, TurnStatus};
 
 use crate::access::{ann, process};
-use crate::meddled::Meddled;
+use crate::faulty_store::FaultyStore;
 
 /// Takes words without the white space around them.
 struct Trims;
@@ -248,7 +248,7 @@ async fn edited_arguments_are_recorded_in_their_normal_form_with_the_digest_of_w
 
 #[tokio::test]
 async fn an_edit_by_a_process_without_the_tool_is_shown_again_if_its_normal_form_is_another() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let start = || process(agent("hi").approve(["say"]), &store, &clock, OwnerOnly);
     let first = start();
     first.conversations.turn(&first.id, "go", ann()).await.unwrap();

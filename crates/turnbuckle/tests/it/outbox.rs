@@ -12,7 +12,7 @@ use turnbuckle::store::{JobKind, Store};
 use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::{Agent, AgentBuilder, BoxError, Conversations, Scope, TurnReport};
 
-use crate::meddled::Meddled;
+use crate::faulty_store::FaultyStore;
 
 /// Remembers what it was given to do; fails as often as told, and hangs for good if told.
 #[derive(Clone, Default)]
@@ -63,7 +63,7 @@ async fn jobs(rig: &Rig) -> Vec<(JobKind, u32, bool)> {
 
 #[tokio::test]
 async fn what_is_done_leaves_the_outbox_and_its_note_joins_the_log_in_the_same_write() {
-    let (worker, store) = (Worker::default(), Meddled::shared());
+    let (worker, store) = (Worker::default(), FaultyStore::shared());
     let mut rig = Rig::on(agent(&worker).build().unwrap(), store);
     rig.ended("go").await.unwrap();
     rig.settle().await;
@@ -76,7 +76,7 @@ async fn what_is_done_leaves_the_outbox_and_its_note_joins_the_log_in_the_same_w
 #[tokio::test]
 async fn a_poisoned_job_is_tried_with_growing_waits_then_parked_with_its_error() {
     let worker = Worker { failures: Arc::new(AtomicU32::new(99)), ..Worker::default() };
-    let mut rig = Rig::on(agent(&worker).build().unwrap(), Meddled::shared());
+    let mut rig = Rig::on(agent(&worker).build().unwrap(), FaultyStore::shared());
     rig.ended("go").await.unwrap();
     rig.settle().await;
     assert_eq!(jobs(&rig).await, [(JobKind::Background, 1, true)]);
@@ -94,7 +94,7 @@ async fn a_poisoned_job_is_tried_with_growing_waits_then_parked_with_its_error()
 #[tokio::test]
 async fn a_job_that_failed_once_is_done_at_the_next_try() {
     let worker = Worker { failures: Arc::new(AtomicU32::new(1)), ..Worker::default() };
-    let mut rig = Rig::on(agent(&worker).build().unwrap(), Meddled::shared());
+    let mut rig = Rig::on(agent(&worker).build().unwrap(), FaultyStore::shared());
     rig.ended("go").await.unwrap();
     rig.settle().await;
     rig.clock.advance(Duration::from_secs(1));
@@ -104,7 +104,7 @@ async fn a_job_that_failed_once_is_done_at_the_next_try() {
 }
 
 /// A process that dies while its hooks work after the turn.
-fn dead_process(store: &Meddled) {
+fn dead_process(store: &FaultyStore) {
     let process = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let worker = Worker { hangs: true, ..Worker::default() };
     let mut rig = Rig::on(agent(&worker).build().unwrap(), store.clone());
@@ -119,7 +119,7 @@ fn dead_process(store: &Meddled) {
 
 #[test]
 fn jobs_that_a_crash_left_are_taken_up_when_nobody_holds_them() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     dead_process(&store);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
         let worker = Worker::default();
@@ -141,7 +141,7 @@ fn jobs_that_a_crash_left_are_taken_up_when_nobody_holds_them() {
 
 #[test]
 fn jobs_of_a_conversation_are_taken_up_with_its_next_message() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     dead_process(&store);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
         let (worker, model) = (Worker::default(), Recorder::of(Script::says(["one", "two"])));
@@ -160,7 +160,8 @@ fn jobs_of_a_conversation_are_taken_up_with_its_next_message() {
 
 #[tokio::test]
 async fn a_job_of_a_hook_that_this_agent_does_not_have_is_left_as_it_is() {
-    let (worker, store) = (Worker { failures: Arc::new(AtomicU32::new(1)), ..Worker::default() }, Meddled::shared());
+    let (worker, store) =
+        (Worker { failures: Arc::new(AtomicU32::new(1)), ..Worker::default() }, FaultyStore::shared());
     let mut rig = Rig::on(agent(&worker).build().unwrap(), store.clone());
     rig.ended("go").await.unwrap();
     rig.settle().await;

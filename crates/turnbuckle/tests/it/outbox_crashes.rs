@@ -16,7 +16,7 @@ use turnbuckle::tool::Output;
 use turnbuckle::tools::SubAgent;
 use turnbuckle::{Agent, BoxError, Conversations, Limits, Outcome, Scope, Turn, TurnId, TurnReport, TurnStatus};
 
-use crate::meddled::Meddled;
+use crate::faulty_store::FaultyStore;
 
 /// Works on a turn for as long as it is told, and remembers which.
 #[derive(Clone, Default)]
@@ -63,7 +63,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Another process at the store.
-fn process(agent: Agent, store: &Meddled, clock: &PausedClock) -> Conversations {
+fn process(agent: Agent, store: &FaultyStore, clock: &PausedClock) -> Conversations {
     let builder = Conversations::builder(agent, store.clone()).clock(Arc::new(clock.clone()));
     builder.ids(Arc::new(SystemIds::default())).build()
 }
@@ -79,7 +79,7 @@ const HELD: Duration = Duration::from_secs(75);
 
 #[test]
 fn a_job_that_takes_its_process_down_is_parked_and_says_so() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let mut begun = 0;
     let first = runtime();
     first.block_on(async {
@@ -130,7 +130,7 @@ fn a_sub_agent_that_left_a_note_does_not_do_its_task_again_after_a_crash() {
         let script = Script::of([call, ScriptReply::says("done")]);
         Agent::builder("outer", script).tool(SubAgent::new(inner, "Works.")).hook(Dies(dies)).build().unwrap()
     };
-    let (store, clock, id) = (Meddled::shared(), PausedClock::default(), "c".into());
+    let (store, clock, id) = (FaultyStore::shared(), PausedClock::default(), "c".into());
     let first = runtime();
     first.block_on(async {
         let model = Recorder::of(echo());
@@ -154,7 +154,7 @@ fn a_sub_agent_that_left_a_note_does_not_do_its_task_again_after_a_crash() {
 
 #[test]
 fn jobs_whose_scope_cannot_be_made_do_not_hold_up_the_end_of_the_process() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let first = runtime();
     first.block_on(async {
         let worker = Worker::hanging();
@@ -178,7 +178,7 @@ fn jobs_whose_scope_cannot_be_made_do_not_hold_up_the_end_of_the_process() {
 }
 
 /// A turn in the log whose job points where the turn does not end.
-async fn misplaced(store: &Meddled, clock: &PausedClock) {
+async fn misplaced(store: &FaultyStore, clock: &PausedClock) {
     use turnbuckle::clock::Clock as _;
     let (id, now, actor) = ("c".into(), clock.now(), Scope::local().actor().clone());
     store.open(&id, &actor, now).await.unwrap();
@@ -218,7 +218,7 @@ async fn misplaced(store: &Meddled, clock: &PausedClock) {
 
 #[tokio::test]
 async fn a_job_whose_turn_cannot_be_read_back_is_parked_at_the_bound() {
-    let (store, clock, worker) = (Meddled::shared(), PausedClock::default(), Worker::default());
+    let (store, clock, worker) = (FaultyStore::shared(), PausedClock::default(), Worker::default());
     misplaced(&store, &clock).await;
     let door = process(agent(&worker), &store, &clock);
     for _ in 0..9 {
@@ -255,7 +255,7 @@ impl Hook for Eraser {
 
 #[test]
 fn a_job_of_an_erased_turn_is_done_without_reading_the_whole_log() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let limits = Limits { context_tokens: 400, injection_reserve: 100, ..Limits::default() };
     let agent = |hook: Eraser| Agent::builder("a", echo()).limits(limits.clone()).hook(hook).build().unwrap();
     let first = runtime();
@@ -283,7 +283,7 @@ fn a_job_of_an_erased_turn_is_done_without_reading_the_whole_log() {
 
 #[test]
 fn a_long_job_of_one_turn_keeps_none_of_another_from_other_processes() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let first = runtime();
     first.block_on(async {
         let door = process(agent(&Worker::hanging()), &store, &clock);
@@ -315,7 +315,7 @@ fn asker(worker: &Worker) -> Agent {
 
 #[test]
 fn a_job_is_done_while_a_later_turn_is_open() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let first = runtime();
     first.block_on(async {
         let door = process(asker(&Worker::hanging()), &store, &clock);
@@ -339,7 +339,7 @@ fn a_job_is_done_while_a_later_turn_is_open() {
 
 #[tokio::test]
 async fn what_jobs_came_to_while_another_process_had_the_conversation_is_written_by_it() {
-    let (store, worker) = (Meddled::shared(), Worker { waits: true, ..Worker::default() });
+    let (store, worker) = (FaultyStore::shared(), Worker { waits: true, ..Worker::default() });
     let mut rig = Rig::on(agent(&worker), store.clone());
     rig.ended("go").await.unwrap();
     // Another process begins a turn, and its model takes its time.
@@ -373,7 +373,7 @@ async fn what_jobs_came_to_while_another_process_had_the_conversation_is_written
 
 #[tokio::test]
 async fn conversations_that_stay_due_keep_no_others_waiting() {
-    let (store, clock, worker) = (Meddled::shared(), PausedClock::default(), Worker::default());
+    let (store, clock, worker) = (FaultyStore::shared(), PausedClock::default(), Worker::default());
     let id = |n: u32| turnbuckle::ConversationId::from(format!("c{n:03}"));
     // Their jobs are of a hook that this agent does not have: they stay due, whatever it does.
     let stranger = Agent::builder("a", echo()).hook(Worker::hanging().named("stranger")).build().unwrap();
@@ -394,7 +394,7 @@ async fn conversations_that_stay_due_keep_no_others_waiting() {
 
 #[tokio::test]
 async fn a_turn_under_way_does_not_read_the_messages_behind_it_again_and_again() {
-    let (store, gate) = (Meddled::shared(), Arc::new(tokio::sync::Notify::new()));
+    let (store, gate) = (FaultyStore::shared(), Arc::new(tokio::sync::Notify::new()));
     let opened = gate.clone();
     let slow = pre("slow", move |turn: BeforeAgentContext| {
         let opened = opened.clone();
@@ -419,7 +419,7 @@ async fn a_turn_under_way_does_not_read_the_messages_behind_it_again_and_again()
 
 #[test]
 fn jobs_that_sub_agents_left_are_taken_up_with_the_conversation_of_the_main_agent() {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let outer = |worker: &Worker| {
         let inner = Agent::builder("inner", echo()).hook(worker.clone().named("worker")).build().unwrap();
         let call = ScriptReply::calls("s1", "inner", serde_json::json!({"task": "look"}));

@@ -15,21 +15,21 @@ use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, Scope};
 
 use crate::access::{Paid, ann, process, refund, roles, user, waiting};
-use crate::meddled::Meddled;
+use crate::faulty_store::FaultyStore;
 
 async fn calls(conversations: &Conversations, scope: Scope) -> Vec<String> {
     let pending = conversations.pending(scope).await.unwrap();
     pending.iter().map(|one| format!("{} {}", one.conversation, one.pending.call)).collect()
 }
 
-fn desk(store: &Meddled, clock: &PausedClock) -> Conversations {
+fn desk(store: &FaultyStore, clock: &PausedClock) -> Conversations {
     let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
     builder.ids(Arc::new(SystemIds::default())).access(roles()).build()
 }
 
 #[tokio::test]
 async fn a_call_that_waits_while_another_one_runs_is_pending_until_it_has_an_answer() {
-    let (paid, store, clock) = (Paid::default(), Meddled::shared(), PausedClock::default());
+    let (paid, store, clock) = (Paid::default(), FaultyStore::shared(), PausedClock::default());
     let busy = function_with_schema("busy", "Never ends.", json!({"type": "object"}), Effect::Pure, |_, _| async {
         std::future::pending::<()>().await;
         Ok("never")

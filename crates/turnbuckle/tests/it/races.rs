@@ -16,8 +16,8 @@ use turnbuckle::testing::{Recorder, Rig};
 use turnbuckle::tool::Effect;
 use turnbuckle::{Agent, AgentBuilder, BoxError, Conversations, Message, Scope, TurnReport, TurnStatus, WhileBusy};
 
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::kit::{add, adder};
-use crate::meddled::{Meddled, Meddling};
 
 type Id = turnbuckle::ConversationId;
 
@@ -39,9 +39,9 @@ async fn last(conversations: &Conversations, id: &Id) -> EventKind {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hiccups_over_an_answer_does_not_lock_the_conversation() {
     let fails = AtomicBool::new(true);
-    let store = Meddled::with(move |batch| {
+    let store = FaultyStore::with(move |batch| {
         let resolves = batch.events.iter().any(|event| matches!(event.kind, EventKind::Resolution { .. }));
-        if resolves && fails.swap(false, Ordering::SeqCst) { Meddling::Fail } else { Meddling::Nothing }
+        if resolves && fails.swap(false, Ordering::SeqCst) { Fault::Fail } else { Fault::Nothing }
     });
     let conversations = Conversations::builder(asker().build().unwrap(), store).build();
     let id: Id = "c_1".into();
@@ -342,7 +342,7 @@ async fn yields(count: usize) {
 #[tokio::test]
 async fn an_interruption_is_carried_out_whose_sender_goes_while_it_is_stored() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let mut rig = Rig::on(held_back(&go), Meddled::slow_deliver());
+    let mut rig = Rig::on(held_back(&go), FaultyStore::slow_deliver());
     let first = rig.send("first").await.unwrap();
     rig.settle().await;
     let interrupt = rig.conversations.send_while(&rig.id, "second", Scope::local(), WhileBusy::Interrupt);
@@ -362,10 +362,10 @@ async fn an_interruption_is_carried_out_whose_sender_goes_while_it_is_stored() {
 
 #[tokio::test]
 async fn an_interruption_that_cannot_be_stored_cancels_nothing() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let mut rig = Rig::on(asker().build().unwrap(), store.clone());
     assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
-    store.refuse_mail();
+    store.refuse_deliveries();
     let interrupt = rig.conversations.send_while(&rig.id, "stop", Scope::local(), WhileBusy::Interrupt).await;
     assert!(matches!(interrupt, Err(SendError::Store(_))), "{interrupt:?}");
     rig.settle().await;
@@ -377,9 +377,9 @@ async fn an_interruption_that_cannot_be_stored_cancels_nothing() {
 #[tokio::test]
 async fn who_queues_a_message_is_not_told_of_a_failure_that_the_message_outlives() {
     let fails = AtomicBool::new(true);
-    let store = Meddled::with(move |batch| {
+    let store = FaultyStore::with(move |batch| {
         let ends = batch.events.iter().any(|event| matches!(event.kind, EventKind::TurnEnded { .. }));
-        if ends && fails.swap(false, Ordering::SeqCst) { Meddling::Fail } else { Meddling::Nothing }
+        if ends && fails.swap(false, Ordering::SeqCst) { Fault::Fail } else { Fault::Nothing }
     });
     let go = Arc::new(tokio::sync::Notify::new());
     let mut rig = Rig::on(held_back(&go), store.slow_to_deliver());
@@ -403,7 +403,7 @@ async fn who_queues_a_message_is_not_told_of_a_failure_that_the_message_outlives
 #[tokio::test]
 async fn a_queue_has_a_bound_and_a_cancellation_still_gets_in() {
     let go = Arc::new(tokio::sync::Notify::new());
-    let mut rig = Rig::on(held_back(&go), Meddled::shared());
+    let mut rig = Rig::on(held_back(&go), FaultyStore::shared());
     let first = rig.send("first").await.unwrap();
     rig.settle().await;
     let queue = || rig.conversations.send_while(&rig.id, "more", Scope::local(), WhileBusy::Queue);

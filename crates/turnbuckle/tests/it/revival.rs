@@ -18,8 +18,8 @@ use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Agent, AgentBuilder, Limits, Outcome, Scope, Turn, TurnStatus};
 
+use crate::faulty_store::FaultyStore;
 use crate::kit::assert_valid;
-use crate::meddled::Meddled;
 
 /// What tools did to the world: their call ids, in order.
 type World = Arc<Mutex<Vec<String>>>;
@@ -87,7 +87,7 @@ async fn result(rig: &Rig) -> String {
 
 /// Died while the tool was at work; revived under `effect`: what the world saw, and what the model read.
 fn after_death(effect: Effect) -> (Vec<String>, String) {
-    let (world, store) = (World::default(), Meddled::shared());
+    let (world, store) = (World::default(), FaultyStore::shared());
     killed(agent(&world, effect.clone(), true), &store);
     runtime().block_on(async {
         let mut rig = reborn(agent(&world, effect, false), &store);
@@ -126,7 +126,7 @@ fn a_tool_that_reconciles_asks_the_world_and_runs_only_if_it_did_not_happen() {
 #[test]
 fn a_tool_that_asks_runs_again_only_if_a_person_says_so() {
     for (answer, times) in [(Answer::Approve, 2), (Answer::Deny(None), 1)] {
-        let (world, store) = (World::default(), Meddled::shared());
+        let (world, store) = (World::default(), FaultyStore::shared());
         killed(agent(&world, Effect::Ask, true), &store);
         runtime().block_on(async {
             let mut rig = reborn(agent(&world, Effect::Ask, false), &store);
@@ -142,7 +142,7 @@ fn a_tool_that_asks_runs_again_only_if_a_person_says_so() {
 }
 
 /// Revived, approved, and killed again in the middle of the tool.
-fn approved_and_killed(agent: AgentBuilder, store: &Meddled) {
+fn approved_and_killed(agent: AgentBuilder, store: &FaultyStore) {
     let process = runtime();
     let mut rig = reborn(agent, store);
     process.block_on(async {
@@ -157,7 +157,7 @@ fn approved_and_killed(agent: AgentBuilder, store: &Meddled) {
 
 #[test]
 fn an_approval_to_run_again_serves_for_one_run() {
-    let (world, store) = (World::default(), Meddled::shared());
+    let (world, store) = (World::default(), FaultyStore::shared());
     killed(agent(&world, Effect::Ask, true), &store);
     approved_and_killed(agent(&world, Effect::Ask, true), &store);
     assert_eq!(*world.lock().unwrap(), ["c1", "c1"]);
@@ -171,7 +171,7 @@ fn an_approval_to_run_again_serves_for_one_run() {
 
 #[test]
 fn a_tool_that_asked_in_its_own_words_and_must_never_run_twice_does_not() {
-    let (world, store) = (World::default(), Meddled::shared());
+    let (world, store) = (World::default(), FaultyStore::shared());
     let agent = || {
         let world = world.clone();
         let book =
@@ -201,7 +201,7 @@ fn a_tool_that_asked_in_its_own_words_and_must_never_run_twice_does_not() {
 
 #[test]
 fn a_call_of_a_tool_that_is_gone_is_an_error_that_says_whether_it_may_have_happened() {
-    let (world, store) = (World::default(), Meddled::shared());
+    let (world, store) = (World::default(), FaultyStore::shared());
     killed(agent(&world, Effect::Idempotent, true), &store);
     runtime().block_on(async {
         let without = Agent::builder("a", Script::says(["never asked", "done"]));
@@ -216,7 +216,7 @@ fn a_call_of_a_tool_that_is_gone_is_an_error_that_says_whether_it_may_have_happe
 
 #[test]
 fn a_revived_turn_keeps_its_limits_and_says_that_the_configuration_changed() {
-    let (world, store) = (World::default(), Meddled::shared());
+    let (world, store) = (World::default(), FaultyStore::shared());
     let limits = |calls| Limits { max_model_calls: calls, ..Limits::default() };
     killed(agent(&world, Effect::Pure, true).limits(limits(2)), &store);
     runtime().block_on(async {
@@ -249,7 +249,7 @@ fn the_bag_of_a_revived_turn_comes_from_the_scope_source() {
         let script = Script::of([ScriptReply::calls("c1", "read", json!({})), ScriptReply::says("done")]);
         Agent::builder("a", script).tool(read)
     };
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     killed(agent(true), &store);
     runtime().block_on(async {
         let mut rig = Rig::with(agent(false).build().unwrap(), store, |builder| {
@@ -263,7 +263,7 @@ fn the_bag_of_a_revived_turn_comes_from_the_scope_source() {
 
 #[test]
 fn stop_hooks_that_died_run_again_and_the_model_is_not_asked_again() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let agent = |model: &Recorder, dies: bool| {
         let judge = stop("judge", move |_| async move {
             if dies {
@@ -313,7 +313,7 @@ fn hooks_and_tools_of_a_revived_turn_see_the_context_that_they_would_have_seen()
         let script = Script::of([ScriptReply::calls("c1", "look", json!({})), ScriptReply::says("done")]);
         Agent::builder("a", script).tool(look).hook(inject).hook(stop)
     };
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     killed(agent(true), &store);
     runtime().block_on(async {
         let mut rig = reborn(agent(false), &store);
@@ -353,7 +353,7 @@ fn outcome(kind: &EventKind) -> Option<Outcome> {
 
 #[test]
 fn what_was_cancelled_stays_cancelled() {
-    let (world, store) = (World::default(), Meddled::shared());
+    let (world, store) = (World::default(), FaultyStore::shared());
     let process = runtime();
     process.block_on(async {
         let mut rig = Rig::on(agent(&world, Effect::Pure, true).build().unwrap(), store.clone());
@@ -374,7 +374,7 @@ fn what_was_cancelled_stays_cancelled() {
 
 #[test]
 fn durable_and_transient_injections_stand_in_their_places_after_a_revival() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let agent = |model: &Recorder, world: &World, dies| {
         let inject = |text: &'static str| {
             move |mut turn: BeforeAgentContext| async move {

@@ -1,7 +1,7 @@
 //! What a second look at conversations that survive found: each of these went wrong once.
 
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::kit::add;
-use crate::meddled::{Meddled, Meddling};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -63,7 +63,7 @@ async fn a_letter_that_comes_to_nothing_is_read_once() {
     let count = Arc::new(AtomicUsize::new(0));
     let counts = count.clone();
     let store =
-        Meddled::with(move |_| if counts.fetch_add(1, Relaxed) > 500 { Meddling::Fail } else { Meddling::Nothing });
+        FaultyStore::with(move |_| if counts.fetch_add(1, Relaxed) > 500 { Fault::Fail } else { Fault::Nothing });
     let script = Script::of([ScriptReply::calls("c1", "add", json!({"a": 2, "b": 2})), ScriptReply::says("4")]);
     let mut rig = Rig::on(Agent::builder("a", script).tool(add()).approve(["add"]).build().unwrap(), store.clone());
     rig.run("go").await.unwrap();
@@ -82,7 +82,7 @@ async fn a_letter_that_comes_to_nothing_is_read_once() {
 
 #[test]
 fn a_turn_that_died_behind_an_approval_is_due_at_once() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let process = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let tool = || {
         function_with_schema("slow", "w", json!({"type": "object"}), Effect::Pure, |_, _| async move {
@@ -108,7 +108,7 @@ fn a_turn_that_died_behind_an_approval_is_due_at_once() {
 
 #[tokio::test]
 async fn a_message_that_a_crash_left_in_the_inbox_can_be_cancelled() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let mut rig = Rig::on(Agent::builder("a", Script::says(["one"])).build().unwrap(), store.clone());
     rig.listen().await.unwrap();
     let l = InboxItem::message(&"t_9".into(), "hi".to_owned().into(), Scope::local().actor().clone(), rig.clock.now());
@@ -138,7 +138,7 @@ async fn a_job_that_is_done_is_not_done_again_while_a_long_turn_keeps_it_from_be
     let (model, go) = slow(1);
     let (runs, bg) = (Arc::new(Mutex::new(0)), Arc::new(Notify::new()));
     let agent = Agent::builder("a", model).hook(Bg(runs.clone(), bg.clone()).named("bg")).build().unwrap();
-    let mut rig = Rig::on(agent, Meddled::shared());
+    let mut rig = Rig::on(agent, FaultyStore::shared());
     rig.ended("one").await.unwrap();
     let turn = rig.send("two").await.unwrap();
     rig.settle().await;
@@ -170,7 +170,7 @@ async fn a_job_that_is_done_is_not_done_again_while_a_long_turn_keeps_it_from_be
 
 #[tokio::test]
 async fn a_cancellation_that_meets_a_driver_on_its_way_cuts_the_turn_it_begins() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let (model, _go) = slow(0);
     let mut rig = Rig::on(Agent::builder("a", model).build().unwrap(), store.clone());
     rig.listen().await.unwrap();
@@ -191,7 +191,7 @@ async fn a_cancellation_that_meets_a_driver_on_its_way_cuts_the_turn_it_begins()
 
 #[tokio::test]
 async fn an_interrupting_message_never_cuts_its_own_turn() {
-    let store = Meddled::slow_deliver();
+    let store = FaultyStore::slow_deliver();
     let (model, go) = slow(0);
     let mut rig = Rig::on(Agent::builder("a", model).build().unwrap(), store);
     let turn = rig.send("one").await.unwrap();
@@ -265,7 +265,7 @@ async fn jobs_of_two_turns_are_retried_each_as_often_as_promised() {
     }
     let runs = Arc::new(AtomicUsize::new(0));
     let agent = Agent::builder("a", Script::says(["1", "2"])).hook(Bad(runs.clone()).named("bad")).build().unwrap();
-    let mut rig = Rig::with(agent, Meddled::shared(), |b| b.ids(Arc::new(SystemIds::default())));
+    let mut rig = Rig::with(agent, FaultyStore::shared(), |b| b.ids(Arc::new(SystemIds::default())));
     rig.ended("one").await.unwrap();
     rig.ended("two").await.unwrap();
     rig.settle().await;

@@ -107,7 +107,7 @@ async fn an_agent_may_want_the_same_of_every_answer() {
 
 #[test]
 fn a_revived_turn_still_knows_what_its_answer_must_look_like() {
-    let store = crate::meddled::Meddled::shared();
+    let store = crate::faulty_store::FaultyStore::shared();
     let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
     let hang = stop("hang", |_| async { std::future::pending().await });
     let refuse = stop("hang", |turn: OnStopContext| async move {

@@ -17,22 +17,22 @@ use turnbuckle::{Actor, Agent, ConversationId, TurnStatus};
 use crate::access::{Paid, ann, process, refund, roles, user};
 use crate::approving::{approve_always, clerk, in_project};
 use crate::evidence::busy;
+use crate::faulty_store::{Fault, FaultyStore};
 use crate::kit::assert_valid;
-use crate::meddled::{Meddled, Meddling};
 
 fn mia() -> Scope {
     user("mia", "manager")
 }
 
 /// A process without an agent, on the same store.
-fn desk(store: &Meddled, clock: &PausedClock) -> Conversations {
+fn desk(store: &FaultyStore, clock: &PausedClock) -> Conversations {
     let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone())).access(roles());
     builder.ids(Arc::new(SystemIds::default())).build()
 }
 
 /// A process whose turn waits for the approval of `c1` while another tool of it runs, and a desk beside it.
-async fn busy_process(access: impl Access) -> (Meddled, Rig, Conversations) {
-    let (store, clock) = (Meddled::shared(), PausedClock::default());
+async fn busy_process(access: impl Access) -> (FaultyStore, Rig, Conversations) {
+    let (store, clock) = (FaultyStore::shared(), PausedClock::default());
     let mut owner = process(busy(&Paid::default()), &store, &clock, access);
     drop(owner.conversations.send(&owner.id, "pay me", ann()).await.unwrap());
     owner.settle().await;
@@ -98,14 +98,14 @@ async fn a_standing_approval_whose_answer_is_refused_where_it_was_handed_over_ne
 /// Runs `first` in a process that dies in the write that `dies_at` picks, before it is done, and then `second` in another one.
 fn across_a_crash(
     dies_at: impl Fn(&Batch<'_>) -> bool + Send + Sync + 'static,
-    first: impl AsyncFnOnce(&Meddled, &PausedClock),
-    second: impl AsyncFnOnce(&Meddled, &PausedClock),
+    first: impl AsyncFnOnce(&FaultyStore, &PausedClock),
+    second: impl AsyncFnOnce(&FaultyStore, &PausedClock),
 ) {
     let (is_dying, clock) = (Arc::new(AtomicBool::new(true)), PausedClock::default());
     let dies = is_dying.clone();
-    let store = Meddled::with(move |batch| match dies.load(Relaxed) && dies_at(batch) {
-        true => Meddling::Delay(usize::MAX),
-        false => Meddling::Nothing,
+    let store = FaultyStore::with(move |batch| match dies.load(Relaxed) && dies_at(batch) {
+        true => Fault::Delay(usize::MAX),
+        false => Fault::Nothing,
     });
     let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
     let dying = runtime();
@@ -129,7 +129,7 @@ fn resolutions(log: &[Arc<Event>]) -> usize {
 #[test]
 fn a_crash_while_an_answer_is_written_leaves_neither_it_nor_its_standing_approval() {
     let paid = Paid::default();
-    let start = |store: &Meddled, clock: &PausedClock| process(clerk(&paid, "clerk", &[5]), store, clock, roles());
+    let start = |store: &FaultyStore, clock: &PausedClock| process(clerk(&paid, "clerk", &[5]), store, clock, roles());
     let (id, call): (ConversationId, _) = ("c_1".into(), "c1".into());
     across_a_crash(
         |batch| batch.standing.is_some(),
@@ -203,14 +203,14 @@ fn uses(log: &[Arc<Event>]) -> usize {
     log.iter().filter(|event| event.kind.uses_standing().is_some()).count()
 }
 
-async fn uses_left(store: &Meddled) -> Option<u32> {
+async fn uses_left(store: &FaultyStore) -> Option<u32> {
     store.standing().await.unwrap()[0].uses_left
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_conversations_at_once_as_many_run_as_a_standing_approval_says() {
     let paid = Paid::default();
-    let store = Meddled::with(|batch| Meddling::Delay(batch.conversation.as_str().len() * 3 % 7));
+    let store = FaultyStore::with(|batch| Fault::Delay(batch.conversation.as_str().len() * 3 % 7));
     let desk = || in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
     desk().turn(&"first".into(), "pay", ann()).await.unwrap();
     approve_always(&desk(), "c1", &times(7), &mia()).await;
@@ -237,7 +237,7 @@ async fn of_many_conversations_at_once_as_many_run_as_a_standing_approval_says()
 #[test]
 fn a_use_that_a_crash_cut_off_is_not_counted_and_one_that_is_written_is() {
     let paid = Paid::default();
-    let start = |store: &Meddled, clock: &PausedClock| process(clerk(&paid, "clerk", &[5]), store, clock, roles());
+    let start = |store: &FaultyStore, clock: &PausedClock| process(clerk(&paid, "clerk", &[5]), store, clock, roles());
     let id = ConversationId::from("second");
     across_a_crash(
         |batch| batch.events.iter().any(|event| event.kind.uses_standing().is_some()),
@@ -262,7 +262,7 @@ fn a_use_that_a_crash_cut_off_is_not_counted_and_one_that_is_written_is() {
 
 #[tokio::test]
 async fn of_two_calls_in_one_reply_one_has_the_last_use_and_the_other_is_asked_about() {
-    let (paid, store) = (Paid::default(), Meddled::shared());
+    let (paid, store) = (Paid::default(), FaultyStore::shared());
     let desk = in_project(clerk(&paid, "clerk", &[5]), &store, "/shop");
     desk.turn(&"first".into(), "pay", ann()).await.unwrap();
     approve_always(&desk, "c1", &times(1), &mia()).await;

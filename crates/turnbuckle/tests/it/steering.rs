@@ -22,8 +22,8 @@ use turnbuckle::trace::trace_told;
 use turnbuckle::{Agent, AgentBuilder, BoxError, Conversations, Limits, Scope, TurnStatus, WhileBusy};
 
 use crate::access::{roles, user};
+use crate::faulty_store::FaultyStore;
 use crate::kit::assert_valid;
-use crate::meddled::Meddled;
 
 /// A tool that says that it runs and waits to be let go.
 #[derive(Clone, Default)]
@@ -277,7 +277,7 @@ async fn a_turn_that_waits_is_steered_when_it_goes_on() {
     slow.go.notify_one();
     let asked = Recorder::of(Script::of([call("c1"), ScriptReply::says("done")]));
     let agent = Agent::builder("a", asked.clone()).tool(slow.tool()).approve(["slow"]).build().unwrap();
-    let mut rig = Rig::on(agent, Meddled::shared());
+    let mut rig = Rig::on(agent, FaultyStore::shared());
     assert!(matches!(rig.run("go").await.unwrap(), TurnStatus::Waiting(_)));
     let sent = steer(&rig.conversations, "and quickly", Scope::local()).await.unwrap();
     rig.settle().await;
@@ -289,7 +289,7 @@ async fn a_turn_that_waits_is_steered_when_it_goes_on() {
     assert_valid(&rig.log().await.unwrap());
 }
 
-fn elsewhere(store: &Meddled, rig: &Rig) -> Conversations {
+fn elsewhere(store: &FaultyStore, rig: &Rig) -> Conversations {
     let agent = Agent::builder("a", script()).tool(Slow::default().tool()).build().unwrap();
     let builder = Conversations::builder(agent, store.clone()).clock(Arc::new(rig.clock.clone()));
     builder.ids(Arc::new(SystemIds::default())).build()
@@ -297,7 +297,7 @@ fn elsewhere(store: &Meddled, rig: &Rig) -> Conversations {
 
 #[tokio::test]
 async fn a_turn_is_steered_from_another_process() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let mut under_way = under_way_on(store.clone(), |agent| agent).await;
     let sent = steer(&elsewhere(&store, &under_way.rig), "faster", Scope::local()).await.unwrap();
     assert!(sent.is_remote());
@@ -312,7 +312,7 @@ async fn a_turn_is_steered_from_another_process() {
 #[test]
 fn a_message_to_a_process_that_died_is_given_to_the_turn_by_whoever_carries_it_on() {
     let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let (first, store) = (runtime(), Meddled::shared());
+    let (first, store) = (runtime(), FaultyStore::shared());
     let under_way = first.block_on(under_way_on(store.clone(), |agent| agent));
     first.block_on(under_way.steer("faster"));
     let (id, clock) = (under_way.rig.id.clone(), under_way.rig.clock.clone());
@@ -375,7 +375,7 @@ async fn of_many_messages_at_once_each_is_taken_in_exactly_once() {
         Ok("slept")
     });
     let agent = Agent::builder("a", Script::of(steps)).tool(quick).build().unwrap();
-    let door = Conversations::builder(agent, Meddled::shared()).build();
+    let door = Conversations::builder(agent, FaultyStore::shared()).build();
     let first = door.send(&"c_1".into(), "go", Scope::local()).await.unwrap();
     let senders = (0..40).map(|number| {
         let door = door.clone();
@@ -418,7 +418,7 @@ async fn said(door: &Conversations) -> Vec<String> {
 
 #[tokio::test]
 async fn a_message_whose_turn_has_not_begun_can_be_taken_back() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let under_way = under_way_on(store.clone(), |agent| agent).await;
     let (door, id) = (under_way.rig.conversations.clone(), under_way.rig.id.clone());
     let queue = async |text: &str| door.send_while(&id, text, Scope::local(), WhileBusy::Queue).await.unwrap();
@@ -441,7 +441,7 @@ async fn a_message_whose_turn_has_not_begun_can_be_taken_back() {
 
 #[tokio::test]
 async fn a_message_behind_a_turn_that_waits_can_be_taken_back() {
-    let store = Meddled::shared();
+    let store = FaultyStore::shared();
     let slow = Slow::default();
     slow.go.notify_one();
     let model = Script::of([call("c1"), ScriptReply::says("done")]);

@@ -1,4 +1,4 @@
-//! The house rules a compiler does not know: lengths, module docs, crate boundaries, forgotten files, leftovers.
+//! The rules a compiler does not know: lengths, module docs, crate boundaries, forgotten files, leftovers.
 //!
 //! Each test collects all offences before it fails, so one run shows everything there is to tidy.
 

@@ -14,15 +14,15 @@ use turnbuckle::{ConversationId, TurnStatus};
 use crate::access::{Paid, ann, process, roles, support, user, waiting};
 use crate::approving::rule;
 use crate::evidence::boss;
-use crate::meddled::Meddled;
+use crate::faulty_store::FaultyStore;
 
-fn desk(store: &Meddled, clock: &PausedClock) -> Conversations {
+fn desk(store: &FaultyStore, clock: &PausedClock) -> Conversations {
     let builder = Conversations::without_agent(store.clone()).clock(Arc::new(clock.clone()));
     builder.ids(Arc::new(SystemIds::default())).build()
 }
 
 /// A turn that began under the rule that two managers other than ann must approve, and that two have approved.
-async fn approved(paid: &Paid) -> (Meddled, PausedClock) {
+async fn approved(paid: &Paid) -> (FaultyStore, PausedClock) {
     let (store, clock, rig) = waiting(paid, rule(&["manager"], true, 2)).await;
     for name in ["mia", "max"] {
         let manager = user(name, "manager");
@@ -93,7 +93,7 @@ async fn a_stricter_approval_rule_is_only_told() {
 
 #[tokio::test]
 async fn a_turn_that_is_cancelled_without_its_agent_does_not_say_that_the_agent_changed() {
-    let (paid, store, clock) = (Paid::default(), Meddled::shared(), PausedClock::default());
+    let (paid, store, clock) = (Paid::default(), FaultyStore::shared(), PausedClock::default());
     let rig = process(boss(support(&paid)), &store, &clock, roles());
     let status = rig.conversations.turn(&rig.id, "go", ann()).await.unwrap();
     assert!(matches!(status, TurnStatus::Waiting(_)));

@@ -9,14 +9,14 @@ use crate::store::Answer;
 
 /// Delivers answers to call `c1`, and writes resolutions of it.
 struct Answering<'a> {
-    store: &'a Shelf,
+    store: &'a SharedStore,
     id: ConversationId,
     epoch: u64,
 }
 
 impl Answering<'_> {
     /// A conversation that asks `n` people to approve a call.
-    async fn begin(store: &Shelf, n: u32) -> Answering<'_> {
+    async fn begin(store: &SharedStore, n: u32) -> Answering<'_> {
         let (id, epoch) = opened(store).await;
         let question = Question::Approval {
             tool: Some("pay".into()),
@@ -102,7 +102,7 @@ fn is_changed(told: &Result<(), StoreError>) -> bool {
     matches!(told, Err(StoreError::ArgumentsChanged { .. }))
 }
 
-pub(super) async fn approvals_in_the_log_and_in_the_inbox_count_together(store: Shelf) {
+pub(super) async fn approvals_in_the_log_and_in_the_inbox_count_together(store: SharedStore) {
     let asked = Answering::begin(&store, 3).await;
     asked.write(2, "mia", Wrote::Open, false).await.unwrap();
     asked.deliver("max", Answer::Approve, Some("d1")).await.unwrap();
@@ -113,7 +113,7 @@ pub(super) async fn approvals_in_the_log_and_in_the_inbox_count_together(store: 
     assert!(is_answered(&asked.deliver("kim", Answer::Deny(None), None).await), "and settle it");
 }
 
-pub(super) async fn answers_are_written_in_the_order_in_which_they_were_stored(store: Shelf) {
+pub(super) async fn answers_are_written_in_the_order_in_which_they_were_stored(store: SharedStore) {
     let asked = Answering::begin(&store, 3).await;
     asked.deliver("mia", Answer::Approve, None).await.unwrap();
     asked.deliver("max", Answer::Approve, None).await.unwrap();
@@ -130,7 +130,7 @@ pub(super) async fn answers_are_written_in_the_order_in_which_they_were_stored(s
     assert!(matches!(late, Err(StoreError::NotAsked { .. })), "{late:?}");
 }
 
-pub(super) async fn a_turn_ends_only_behind_the_stored_answers_to_its_questions(store: Shelf) {
+pub(super) async fn a_turn_ends_only_behind_the_stored_answers_to_its_questions(store: SharedStore) {
     let asked = Answering::begin(&store, 3).await;
     asked.deliver("mia", Answer::Approve, None).await.unwrap();
     asked.deliver("max", Answer::Approve, None).await.unwrap();
@@ -145,7 +145,7 @@ pub(super) async fn a_turn_ends_only_behind_the_stored_answers_to_its_questions(
     assert!(matches!(late, Err(StoreError::NotAsked { .. })), "{late:?}");
 }
 
-pub(super) async fn changed_arguments_void_approvals_and_nobody_approves_what_they_did_not_see(store: Shelf) {
+pub(super) async fn changed_arguments_void_approvals_and_nobody_approves_what_they_did_not_see(store: SharedStore) {
     let asked = Answering::begin(&store, 2).await;
     asked.deliver("mia", Answer::Approve, Some("d1")).await.unwrap();
     let edit = || Answer::ApproveWith(Arc::default());

@@ -40,7 +40,7 @@ fn call(turn: &str, at: Timestamp, texts: &[&str]) -> (AuditedCall, Vec<(Text, T
     (call, contents)
 }
 
-async fn add(store: &Shelf, id: &ConversationId, epoch: u64, limits: AuditLimits, at: Timestamp, texts: &[&str]) {
+async fn add(store: &SharedStore, id: &ConversationId, epoch: u64, limits: AuditLimits, at: Timestamp, texts: &[&str]) {
     let (call, contents) = call("t1", at, texts);
     let seq = store.log(id, 1, 999).await.unwrap().len() as u64;
     let events = [Arc::new(Event { at, ..(*said("t1", seq + 1)).clone() })];
@@ -48,7 +48,7 @@ async fn add(store: &Shelf, id: &ConversationId, epoch: u64, limits: AuditLimits
     store.append(Batch { audit: Some(&write), ..batch(id, epoch, seq, &events) }).await.unwrap();
 }
 
-pub(super) async fn what_was_sent_is_kept_once_and_read_back(store: Shelf) {
+pub(super) async fn what_was_sent_is_kept_once_and_read_back(store: SharedStore) {
     let ((id, epoch), limits) = (opened(&store).await, AuditLimits::default());
     assert!(store.audited_calls(&id).await.unwrap().is_empty());
     add(&store, &id, epoch, limits, NOW, &["one"]).await;
@@ -65,7 +65,7 @@ pub(super) async fn what_was_sent_is_kept_once_and_read_back(store: Shelf) {
     assert!(matches!(store.audited_calls(&"nobody".into()).await, Err(StoreError::NotFound { .. })));
 }
 
-pub(super) async fn what_was_sent_between_turns_is_kept_without_a_claim(store: Shelf) {
+pub(super) async fn what_was_sent_between_turns_is_kept_without_a_claim(store: SharedStore) {
     let ((id, epoch), limits) = (opened(&store).await, AuditLimits { calls: 2, ..AuditLimits::default() });
     add(&store, &id, epoch, limits, NOW, &["one"]).await;
     for nth in 1..=2 {
@@ -80,7 +80,7 @@ pub(super) async fn what_was_sent_between_turns_is_kept_without_a_claim(store: S
     assert!(matches!(store.add_audited(&"nobody".into(), &write).await, Err(StoreError::NotFound { .. })));
 }
 
-pub(super) async fn an_audit_ends_with_its_time_and_takes_what_only_it_refers_to(store: Shelf) {
+pub(super) async fn an_audit_ends_with_its_time_and_takes_what_only_it_refers_to(store: SharedStore) {
     let ((id, epoch), limits) = (opened(&store).await, AuditLimits::default());
     add(&store, &id, epoch, limits, NOW, &["old", "rest"]).await;
     let after = later(limits.ttl / 2);
@@ -99,7 +99,7 @@ pub(super) async fn an_audit_ends_with_its_time_and_takes_what_only_it_refers_to
     assert!(store.audit_contents(&id).await.unwrap().is_empty());
 }
 
-pub(super) async fn an_audit_is_no_larger_than_it_may_be_and_the_oldest_calls_go_first(store: Shelf) {
+pub(super) async fn an_audit_is_no_larger_than_it_may_be_and_the_oldest_calls_go_first(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let calls = AuditLimits { calls: 3, ..AuditLimits::default() };
     let names: Vec<String> = (0..6).map(|nth| format!("message {nth}")).collect();
@@ -134,7 +134,7 @@ pub(super) async fn an_audit_is_no_larger_than_it_may_be_and_the_oldest_calls_go
     assert!(last.request(&contents).is_complete, "the newest one is whole");
 }
 
-pub(super) async fn a_refused_batch_adds_nothing_to_the_audit(store: Shelf) {
+pub(super) async fn a_refused_batch_adds_nothing_to_the_audit(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let (call, contents) = call("t1", NOW, &["one"]);
     let write = AuditWrite { calls: vec![call], contents, limits: AuditLimits::default() };
@@ -144,7 +144,7 @@ pub(super) async fn a_refused_batch_adds_nothing_to_the_audit(store: Shelf) {
     assert!(store.audit_contents(&id).await.unwrap().is_empty());
 }
 
-pub(super) async fn a_deleted_conversation_takes_its_audit_with_it(store: Shelf) {
+pub(super) async fn a_deleted_conversation_takes_its_audit_with_it(store: SharedStore) {
     let ((id, epoch), limits) = (opened(&store).await, AuditLimits { calls: 2, ..AuditLimits::default() });
     add(&store, &id, epoch, limits, NOW, &["one"]).await;
     add(&store, &id, epoch, limits, NOW, &["one", "two"]).await;

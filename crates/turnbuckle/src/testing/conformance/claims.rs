@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) async fn a_conversation_belongs_to_whoever_opened_it_first(store: Shelf) {
+pub(super) async fn a_conversation_belongs_to_whoever_opened_it_first(store: SharedStore) {
     let id = id("c");
     assert_eq!(store.owner(&id).await.unwrap(), None);
     assert_eq!(store.open(&id, &ann(), NOW).await.unwrap(), ann());
@@ -10,7 +10,7 @@ pub(super) async fn a_conversation_belongs_to_whoever_opened_it_first(store: She
     assert_eq!(store.owner(&id).await.unwrap(), Some(ann()));
 }
 
-pub(super) async fn what_was_never_opened_is_not_found(store: Shelf) {
+pub(super) async fn what_was_never_opened_is_not_found(store: SharedStore) {
     let id = id("c");
     fn missing<T>(result: Result<T, StoreError>) -> bool {
         matches!(result, Err(StoreError::NotFound { id }) if id.as_str() == "c")
@@ -23,7 +23,7 @@ pub(super) async fn what_was_never_opened_is_not_found(store: Shelf) {
     assert!(store.list().await.unwrap().is_empty());
 }
 
-pub(super) async fn conversations_are_listed_newest_first(store: Shelf) {
+pub(super) async fn conversations_are_listed_newest_first(store: SharedStore) {
     for name in ["b", "a", "c"] {
         store.open(&id(name), &ann(), NOW).await.unwrap();
     }
@@ -33,7 +33,7 @@ pub(super) async fn conversations_are_listed_newest_first(store: Shelf) {
     assert_eq!((listed[0].opened, listed[0].seq, &listed[0].owner), (NOW, 0, &ann()));
 }
 
-pub(super) async fn a_part_of_the_list_is_like_the_list(store: Shelf) {
+pub(super) async fn a_part_of_the_list_is_like_the_list(store: SharedStore) {
     for name in ["a", "b", "c", "d"] {
         store.open(&id(name), &ann(), NOW).await.unwrap();
     }
@@ -57,7 +57,7 @@ pub(super) async fn a_part_of_the_list_is_like_the_list(store: Shelf) {
     assert_eq!(found(id("none")).await, []);
 }
 
-pub(super) async fn while_a_lease_holds_no_other_writer_may_claim(store: Shelf) {
+pub(super) async fn while_a_lease_holds_no_other_writer_may_claim(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let nearly = later(LEASE - Duration::from_millis(1));
     for now in [NOW, nearly] {
@@ -66,7 +66,7 @@ pub(super) async fn while_a_lease_holds_no_other_writer_may_claim(store: Shelf) 
     store.append(batch(&id, epoch, 0, &[said("t1", 1)])).await.unwrap();
 }
 
-pub(super) async fn of_many_claims_at_once_one_is_granted(store: Shelf) {
+pub(super) async fn of_many_claims_at_once_one_is_granted(store: SharedStore) {
     let id = id("c");
     store.open(&id, &ann(), NOW).await.unwrap();
     let tasks: Vec<_> = (0..20)
@@ -82,14 +82,14 @@ pub(super) async fn of_many_claims_at_once_one_is_granted(store: Shelf) {
     assert_eq!(granted, 1);
 }
 
-pub(super) async fn a_lease_that_was_not_renewed_lapses(store: Shelf) {
+pub(super) async fn a_lease_that_was_not_renewed_lapses(store: SharedStore) {
     let (id, old) = opened(&store).await;
     let new = claim(&store, &id, "other", later(LEASE)).await.unwrap().epoch;
     assert!(new > old);
     assert!(matches!(claim(&store, &id, "w", later(LEASE)).await, Err(StoreError::InUse { .. })));
 }
 
-pub(super) async fn a_renewed_lease_holds(store: Shelf) {
+pub(super) async fn a_renewed_lease_holds(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     store.renew(&id, epoch, later(RENEW_EVERY)).await.unwrap();
     assert!(matches!(claim(&store, &id, "other", later(LEASE)).await, Err(StoreError::InUse { .. })));
@@ -98,7 +98,7 @@ pub(super) async fn a_renewed_lease_holds(store: Shelf) {
     assert!(matches!(late, Err(StoreError::Fenced { epoch: of, .. }) if of == epoch));
 }
 
-pub(super) async fn a_released_claim_is_free_at_once_and_dead(store: Shelf) {
+pub(super) async fn a_released_claim_is_free_at_once_and_dead(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let events = [said("t1", 1)];
     store.append(Batch { lease: Lease::Release, ..batch(&id, epoch, 0, &events) }).await.unwrap();
@@ -109,7 +109,7 @@ pub(super) async fn a_released_claim_is_free_at_once_and_dead(store: Shelf) {
     assert_eq!(next.seq, 1);
 }
 
-pub(super) async fn epochs_grow_with_every_claim_and_an_old_one_is_fenced(store: Shelf) {
+pub(super) async fn epochs_grow_with_every_claim_and_an_old_one_is_fenced(store: SharedStore) {
     let (id, first) = opened(&store).await;
     let again = claim(&store, &id, "w", NOW).await.unwrap().epoch;
     let taken = claim(&store, &id, "other", later(LEASE)).await.unwrap().epoch;
@@ -121,7 +121,7 @@ pub(super) async fn epochs_grow_with_every_claim_and_an_old_one_is_fenced(store:
     store.append(batch(&id, taken, 0, &[said("t1", 1)])).await.unwrap();
 }
 
-pub(super) async fn one_conversation_is_no_concern_of_another(store: Shelf) {
+pub(super) async fn one_conversation_is_no_concern_of_another(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let other = self::id("d");
     store.open(&other, &Actor::System, NOW).await.unwrap();

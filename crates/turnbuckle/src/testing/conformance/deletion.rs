@@ -9,7 +9,7 @@ fn by_ann() -> Author {
 }
 
 /// Deletes under this claim.
-async fn delete(store: &Shelf, id: &ConversationId, epoch: u64, left: &[Text]) -> Result<(), StoreError> {
+async fn delete(store: &SharedStore, id: &ConversationId, epoch: u64, left: &[Text]) -> Result<(), StoreError> {
     store.delete(Deletion { conversation: id, epoch, by: &by_ann(), at: NOW, left }).await
 }
 
@@ -18,7 +18,7 @@ fn is_deleted<T>(result: Result<T, StoreError>, id: &ConversationId) -> bool {
 }
 
 /// A conversation `c` with a log, an inbox item, scratch, records, a cut and a job that nobody works on.
-async fn filled(store: &Shelf) -> (ConversationId, u64) {
+async fn filled(store: &SharedStore) -> (ConversationId, u64) {
     let (id, epoch) = opened(store).await;
     store.deliver(&id, message("t2")).await.unwrap();
     let (scratch, turn, events) = (scratch("t1"), TurnId::from("t1"), [said("t1", 1)]);
@@ -34,7 +34,7 @@ async fn filled(store: &Shelf) -> (ConversationId, u64) {
     (id, epoch)
 }
 
-pub(super) async fn a_deleted_conversation_is_gone_with_its_sub_agents(store: Shelf) {
+pub(super) async fn a_deleted_conversation_is_gone_with_its_sub_agents(store: SharedStore) {
     let (id, epoch) = filled(&store).await;
     for other in ["c/call_1", "c/call_1/call_2", "c2"] {
         store.open(&self::id(other), &ann(), NOW).await.unwrap();
@@ -60,7 +60,7 @@ pub(super) async fn a_deleted_conversation_is_gone_with_its_sub_agents(store: Sh
     assert_eq!(store.acts(9).await.unwrap(), [Act::new(ActKind::Deleted, "c", by_ann(), NOW)]);
 }
 
-pub(super) async fn a_deletion_by_the_system_names_the_owner(store: Shelf) {
+pub(super) async fn a_deletion_by_the_system_names_the_owner(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let (owner, by) = (store.owner(&id).await.unwrap(), Author::System(SystemAuthor::Retention));
     store.delete(Deletion { conversation: &id, epoch, by: &by, at: NOW, left: &[] }).await.unwrap();
@@ -69,7 +69,7 @@ pub(super) async fn a_deletion_by_the_system_names_the_owner(store: Shelf) {
     assert!(acts[0].owner.is_some());
 }
 
-pub(super) async fn a_deleted_id_cannot_be_used_again(store: Shelf) {
+pub(super) async fn a_deleted_id_cannot_be_used_again(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     delete(&store, &id, epoch, &[]).await.unwrap();
     let below = self::id("c/call_1");
@@ -79,7 +79,7 @@ pub(super) async fn a_deleted_id_cannot_be_used_again(store: Shelf) {
     assert_eq!(store.list().await.unwrap().len(), 1);
 }
 
-pub(super) async fn a_writer_that_lost_its_claim_cannot_delete(store: Shelf) {
+pub(super) async fn a_writer_that_lost_its_claim_cannot_delete(store: SharedStore) {
     let (id, old) = opened(&store).await;
     let new = claim(&store, &id, "other", later(LEASE)).await.unwrap().epoch;
     let late = delete(&store, &id, old, &[]).await;
@@ -90,7 +90,7 @@ pub(super) async fn a_writer_that_lost_its_claim_cannot_delete(store: Shelf) {
     assert!(store.acts(9).await.unwrap().is_empty());
 }
 
-pub(super) async fn a_writer_that_does_not_know_of_a_deletion_cannot_bring_it_back(store: Shelf) {
+pub(super) async fn a_writer_that_does_not_know_of_a_deletion_cannot_bring_it_back(store: SharedStore) {
     let (id, old) = filled(&store).await;
     let new = claim(&store, &id, "other", later(LEASE)).await.unwrap().epoch;
     delete(&store, &id, new, &[]).await.unwrap();
@@ -103,7 +103,7 @@ pub(super) async fn a_writer_that_does_not_know_of_a_deletion_cannot_bring_it_ba
     assert!(store.list().await.unwrap().is_empty());
 }
 
-pub(super) async fn a_conversation_on_hold_cannot_be_deleted_until_it_is_released(store: Shelf) {
+pub(super) async fn a_conversation_on_hold_cannot_be_deleted_until_it_is_released(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let hold = Hold { by: by_ann(), at: NOW };
     assert!(store.place_hold(&id, &hold).await.unwrap());
@@ -124,7 +124,7 @@ pub(super) async fn a_conversation_on_hold_cannot_be_deleted_until_it_is_release
     assert!(is_deleted(store.place_hold(&id, &hold).await, &id));
 }
 
-pub(super) async fn a_conversation_with_a_job_in_hand_is_not_deleted(store: Shelf) {
+pub(super) async fn a_conversation_with_a_job_in_hand_is_not_deleted(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let inside = self::id("c/call_1");
     store.open(&inside, &ann(), NOW).await.unwrap();
@@ -139,7 +139,7 @@ pub(super) async fn a_conversation_with_a_job_in_hand_is_not_deleted(store: Shel
     delete(&store, &id, epoch, &[]).await.unwrap();
 }
 
-pub(super) async fn standing_approvals_made_from_a_deleted_conversation_go_with_it(store: Shelf) {
+pub(super) async fn standing_approvals_made_from_a_deleted_conversation_go_with_it(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     for (name, from) in [("s1", "c"), ("s2", "c/call_1"), ("s3", "c2")] {
         let mut approval = work::standing(name);
@@ -151,7 +151,7 @@ pub(super) async fn standing_approvals_made_from_a_deleted_conversation_go_with_
     assert_eq!(left, ["s3".into()]);
 }
 
-pub(super) async fn what_a_deletion_left_is_known_until_it_is_erased(store: Shelf) {
+pub(super) async fn what_a_deletion_left_is_known_until_it_is_erased(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let left: [Text; 2] = ["memories".into(), STORE_FILES.into()];
     delete(&store, &id, epoch, &left).await.unwrap();
@@ -168,7 +168,7 @@ pub(super) async fn what_a_deletion_left_is_known_until_it_is_erased(store: Shel
     assert!(store.tombstone(&id).await.unwrap().is_some(), "the tombstone stays");
 }
 
-pub(super) async fn unused_conversations_are_found_in_the_order_of_their_ids(store: Shelf) {
+pub(super) async fn unused_conversations_are_found_in_the_order_of_their_ids(store: SharedStore) {
     for (name, at) in [("b", NOW), ("a", NOW), ("a/call_1", NOW), ("new", later(LEASE)), ("held", NOW), ("open", NOW)] {
         store.open(&id(name), &ann(), at).await.unwrap();
     }
@@ -185,7 +185,7 @@ pub(super) async fn unused_conversations_are_found_in_the_order_of_their_ids(sto
     assert!(store.unused_since(NOW, None, 99).await.unwrap().is_empty());
 }
 
-pub(super) async fn acts_are_kept_in_their_order(store: Shelf) {
+pub(super) async fn acts_are_kept_in_their_order(store: SharedStore) {
     let acts = [
         Act::new(ActKind::Accepted, "/home/ann/project", by_ann(), NOW),
         Act::new(ActKind::Insisted, "c", by_ann(), NOW),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::store::{KeyedMessage, MessageKey};
 
-pub(super) async fn a_key_makes_two_messages_one_for_a_day(store: Shelf) {
+pub(super) async fn a_key_makes_two_messages_one_for_a_day(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let under = |turn: &str, key: &str, digest: &str, at: Timestamp| {
         let key = MessageKey { key: key.into(), digest: digest.into() };

@@ -5,7 +5,7 @@ use crate::id::ItemId;
 use crate::message::Usage;
 use crate::store::{Calibration, Factor, KeptMessage, Summary};
 
-pub(super) async fn a_write_at_a_wrong_seq_is_refused(store: Shelf) {
+pub(super) async fn a_write_at_a_wrong_seq_is_refused(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     store.append(batch(&id, epoch, 0, &[said("t1", 1), said("t1", 2)])).await.unwrap();
     for (expected, seq) in [(0, 1), (1, 2), (3, 4)] {
@@ -16,7 +16,7 @@ pub(super) async fn a_write_at_a_wrong_seq_is_refused(store: Shelf) {
     store.append(batch(&id, epoch, 2, &[said("t1", 3)])).await.unwrap();
 }
 
-pub(super) async fn a_write_with_a_gap_is_refused(store: Shelf) {
+pub(super) async fn a_write_with_a_gap_is_refused(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     for events in [vec![said("t1", 2)], vec![said("t1", 1), said("t1", 3)], vec![said("t1", 1), said("t1", 1)]] {
         let gap = store.append(batch(&id, epoch, 0, &events)).await;
@@ -25,7 +25,7 @@ pub(super) async fn a_write_with_a_gap_is_refused(store: Shelf) {
     assert!(store.log(&id, 1, 99).await.unwrap().is_empty());
 }
 
-pub(super) async fn the_log_is_read_back_from_any_seq(store: Shelf) {
+pub(super) async fn the_log_is_read_back_from_any_seq(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let events: Vec<_> = (1..=5).map(|seq| said("t1", seq)).collect();
     store.append(batch(&id, epoch, 0, &events[..2])).await.unwrap();
@@ -37,7 +37,7 @@ pub(super) async fn the_log_is_read_back_from_any_seq(store: Shelf) {
     assert!(store.log(&id, 99, 99).await.unwrap().is_empty());
 }
 
-pub(super) async fn the_end_of_the_log_is_read_backwards_by_tokens(store: Shelf) {
+pub(super) async fn the_end_of_the_log_is_read_backwards_by_tokens(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let events: Vec<_> = (1..=9).map(|seq| said("t1", seq)).collect();
     store.append(batch(&id, epoch, 0, &events)).await.unwrap();
@@ -56,7 +56,7 @@ pub(super) async fn the_end_of_the_log_is_read_backwards_by_tokens(store: Shelf)
     }
 }
 
-pub(super) async fn call_ids_are_found_wherever_they_stand(store: Shelf) {
+pub(super) async fn call_ids_are_found_wherever_they_stand(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let called = |seq, call: &str| {
         let kind = EventKind::ToolCall {
@@ -74,7 +74,7 @@ pub(super) async fn call_ids_are_found_wherever_they_stand(store: Shelf) {
     }
 }
 
-pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Shelf) {
+pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: SharedStore) {
     let (id, mut epoch) = opened(&store).await;
     let first = Arc::new(scratch("t1"));
     let second = Arc::new(Scratch { touched: Vec::new(), ..scratch("t1") });
@@ -94,7 +94,7 @@ pub(super) async fn what_stands_beside_the_log_is_put_kept_and_deleted(store: Sh
     }
 }
 
-pub(super) async fn totals_come_back_with_the_claim(store: Shelf) {
+pub(super) async fn totals_come_back_with_the_claim(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let totals = Totals { model_calls: 7, tokens: 1 << 40 };
     store.append(Batch { totals: Some(totals), ..batch(&id, epoch, 0, &[]) }).await.unwrap();
@@ -102,7 +102,7 @@ pub(super) async fn totals_come_back_with_the_claim(store: Shelf) {
     assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().totals, totals);
 }
 
-pub(super) async fn a_title_is_set_without_a_claim_and_listed(store: Shelf) {
+pub(super) async fn a_title_is_set_without_a_claim_and_listed(store: SharedStore) {
     let (id, _) = opened(&store).await;
     assert_eq!(store.title(&id).await.unwrap(), None);
     for title in ["first", "second"] {
@@ -114,7 +114,9 @@ pub(super) async fn a_title_is_set_without_a_claim_and_listed(store: Shelf) {
     }
 }
 
-pub(super) async fn summaries_are_added_without_a_claim_each_version_once_and_come_back_with_the_claim(store: Shelf) {
+pub(super) async fn summaries_are_added_without_a_claim_each_version_once_and_come_back_with_the_claim(
+    store: SharedStore,
+) {
     let (id, epoch) = opened(&store).await;
     let job = Job { tries: 0, ..job("summary", JobKind::Summary) };
     store.append(Batch { jobs: vec![job.clone()], ..batch(&id, epoch, 0, &[]) }).await.unwrap();
@@ -157,7 +159,7 @@ fn summary(version: u32) -> Summary {
     }
 }
 
-pub(super) async fn what_was_learned_about_estimates_is_kept_by_model_and_replaced(store: Shelf) {
+pub(super) async fn what_was_learned_about_estimates_is_kept_by_model_and_replaced(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let calibration =
         |model: &str, thousandths| Calibration { model: model.into(), factor: Factor::thousandths(thousandths) };
@@ -174,7 +176,7 @@ pub(super) async fn what_was_learned_about_estimates_is_kept_by_model_and_replac
     assert!(store.calibrations().await.unwrap().contains(&calibration("a", 1300)));
 }
 
-pub(super) async fn cuts_are_kept_in_order_and_the_last_one_comes_back_with_the_claim(store: Shelf) {
+pub(super) async fn cuts_are_kept_in_order_and_the_last_one_comes_back_with_the_claim(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     assert_eq!(claim(&store, &id, "w", NOW).await.unwrap().cut, None);
     let epoch = epoch + 1;
@@ -189,7 +191,7 @@ pub(super) async fn cuts_are_kept_in_order_and_the_last_one_comes_back_with_the_
     assert!(store.cuts(&self::id("other")).await.unwrap().is_empty());
 }
 
-pub(super) async fn records_are_kept_by_turn_in_order(store: Shelf) {
+pub(super) async fn records_are_kept_by_turn_in_order(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     for (turn, hooks) in [("t1", vec!["a", "c"]), ("t2", vec!["b"]), ("t1", vec!["a"])] {
         let (turn, records) = (TurnId::from(turn), hooks.into_iter().map(record).collect::<Vec<_>>());
@@ -201,7 +203,7 @@ pub(super) async fn records_are_kept_by_turn_in_order(store: Shelf) {
     assert!(store.records(&id, &"t9".into()).await.unwrap().is_empty());
 }
 
-pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
+pub(super) async fn a_refused_batch_leaves_no_trace(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     store.deliver(&id, message("t1")).await.unwrap();
     let (turn, put) = (TurnId::from("t1"), Arc::new(scratch("t1")));
@@ -232,7 +234,7 @@ pub(super) async fn a_refused_batch_leaves_no_trace(store: Shelf) {
     assert_eq!((claim.seq, claim.inbox.len(), claim.scratch), (0, 1, None));
 }
 
-pub(super) async fn the_last_request_is_replaced_and_comes_back_with_the_claim_and_breaks_are_kept(store: Shelf) {
+pub(super) async fn the_last_request_is_replaced_and_comes_back_with_the_claim_and_breaks_are_kept(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     assert!(claim(&store, &id, "w", NOW).await.unwrap().sent.is_none());
     let epoch = epoch + 1;

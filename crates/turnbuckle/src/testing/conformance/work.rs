@@ -8,7 +8,7 @@ use crate::event::{Evidence, Question, Resolved};
 use crate::store::{Answer, ArgumentMatch, StandingApproval};
 
 /// The next job for a process that has all hooks of these tests.
-async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job> {
+async fn taken(store: &SharedStore, id: &ConversationId, at: Timestamp) -> Option<Job> {
     let hooks = ["now", "soon", "parked", "memory"].map(|hook| {
         [JobKind::Ended, JobKind::Background].map(|kind| JobSelector { hook: hook.into(), used: None, kind })
     });
@@ -16,7 +16,7 @@ async fn taken(store: &Shelf, id: &ConversationId, at: Timestamp) -> Option<Job>
     store.take_job(id, hooks.as_flattened(), lease).await.unwrap()
 }
 
-pub(super) async fn a_delivered_message_stays_until_a_write_takes_it(store: Shelf) {
+pub(super) async fn a_delivered_message_stays_until_a_write_takes_it(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     for turn in ["t1", "t2", "t3"] {
         store.deliver(&id, message(turn)).await.unwrap();
@@ -28,7 +28,7 @@ pub(super) async fn a_delivered_message_stays_until_a_write_takes_it(store: Shel
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap(), claim.inbox);
 }
 
-pub(super) async fn an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out(store: Shelf) {
+pub(super) async fn an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let order = |name: String| InboxItem {
         id: name.into(),
@@ -51,7 +51,7 @@ pub(super) async fn an_inbox_is_full_at_its_bound_and_messages_keep_no_order_out
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 2 * MAX_INBOX);
 }
 
-pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store: Shelf) {
+pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
@@ -91,7 +91,7 @@ pub(super) async fn of_the_answers_to_a_call_the_first_that_is_stored_wins(store
     assert!(store.inbox(&id, InboxFilter::All).await.unwrap().is_empty());
 }
 
-pub(super) async fn an_answer_that_is_given_after_the_question_expired_is_refused(store: Shelf) {
+pub(super) async fn an_answer_that_is_given_after_the_question_expired_is_refused(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let question = Question::Elicitation { question: "Which?".into(), schema: None };
     let kind = EventKind::Suspension {
@@ -111,7 +111,7 @@ pub(super) async fn an_answer_that_is_given_after_the_question_expired_is_refuse
     answer(NOW).await.unwrap();
 }
 
-pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_users(store: Shelf) {
+pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_users(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
     let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
@@ -142,7 +142,7 @@ pub(super) async fn a_question_that_needs_two_approvals_takes_two_of_different_u
     assert!(is_answered(answer("l8", "max", Answer::Approve).await), "a denial ends it");
 }
 
-pub(super) async fn who_approved_may_change_their_mind_before_it_is_taken_up(store: Shelf) {
+pub(super) async fn who_approved_may_change_their_mind_before_it_is_taken_up(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
     let rule = Some(Arc::new(AnswerRule { n: 2, roles: vec!["manager".into()], ..AnswerRule::default() }));
@@ -179,11 +179,11 @@ pub(super) fn standing(name: &str) -> StandingApproval {
 }
 
 /// A write in which a standing approval is given and nothing else happens.
-pub(super) async fn give(store: &Shelf, id: &ConversationId, epoch: u64, approval: &StandingApproval) {
+pub(super) async fn give(store: &SharedStore, id: &ConversationId, epoch: u64, approval: &StandingApproval) {
     store.append(Batch { standing: Some(approval), ..batch(id, epoch, 0, &[]) }).await.unwrap();
 }
 
-pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(store: Shelf) {
+pub(super) async fn a_standing_approval_is_stored_with_its_answer_or_not_at_all(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let event = |seq, kind| Arc::new(Event { seq, turn: "t1".into(), at: NOW, kind });
     let question = Question::Pause { hook: "lint".into(), reason: "look".into() };
@@ -242,7 +242,7 @@ fn used(seq: u64, approval: &str, at: Timestamp) -> Arc<Event> {
     Arc::new(Event { seq, turn: "t1".into(), at, kind })
 }
 
-pub(super) async fn a_use_of_a_standing_approval_is_counted_in_the_write_that_is_its_evidence(store: Shelf) {
+pub(super) async fn a_use_of_a_standing_approval_is_counted_in_the_write_that_is_its_evidence(store: SharedStore) {
     let (giver, epoch) = opened(&store).await;
     let approval = |name: &str, uses_left| StandingApproval { uses_left, ..standing(name) };
     give(&store, &giver, epoch, &approval("s1", Some(7))).await;
@@ -267,7 +267,7 @@ pub(super) async fn a_use_of_a_standing_approval_is_counted_in_the_write_that_is
     assert_eq!(store.standing().await.unwrap()[0].uses_left, Some(0));
 }
 
-pub(super) async fn a_write_that_is_refused_uses_no_standing_approval(store: Shelf) {
+pub(super) async fn a_write_that_is_refused_uses_no_standing_approval(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     give(&store, &id, epoch, &StandingApproval { uses_left: Some(2), ..standing("s1") }).await;
     let left = async || store.standing().await.unwrap()[0].uses_left;
@@ -286,7 +286,7 @@ pub(super) async fn a_write_that_is_refused_uses_no_standing_approval(store: She
     assert!(!store.revoke_standing("s1").await.unwrap());
 }
 
-pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {
+pub(super) async fn jobs_stay_until_they_are_settled(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let (ended, aside, other) =
         (job("memory", JobKind::Ended), job("memory", JobKind::Background), job("other", JobKind::Background));
@@ -304,7 +304,7 @@ pub(super) async fn jobs_stay_until_they_are_settled(store: Shelf) {
     assert_eq!(store.jobs(&id).await.unwrap(), [failed]);
 }
 
-pub(super) async fn a_job_is_taken_by_one_until_its_hold_lapses(store: Shelf) {
+pub(super) async fn a_job_is_taken_by_one_until_its_hold_lapses(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let (now, soon) = (job("now", JobKind::Background), Job { due: Some(later(LEASE)), ..job("soon", JobKind::Ended) });
     let parked = Job { due: None, ..job("parked", JobKind::Background) };
@@ -321,7 +321,7 @@ pub(super) async fn a_job_is_taken_by_one_until_its_hold_lapses(store: Shelf) {
     assert!(take(later(LEASE * 2)).await.is_some(), "whoever settles a job no longer holds it");
 }
 
-pub(super) async fn what_nobody_does_is_due(store: Shelf) {
+pub(super) async fn what_nobody_does_is_due(store: SharedStore) {
     let due = async |at| store.due(at, None, 9).await.unwrap();
     let (id, mut epoch) = opened(&store).await;
     let until = later(LEASE * 2);
@@ -341,7 +341,7 @@ pub(super) async fn what_nobody_does_is_due(store: Shelf) {
     assert_eq!(due(until).await, [id], "its writer is gone");
 }
 
-pub(super) async fn inbox_items_and_jobs_are_due(store: Shelf) {
+pub(super) async fn inbox_items_and_jobs_are_due(store: SharedStore) {
     let due = async |at| store.due(at, None, 9).await.unwrap().len();
     let (id, epoch) = opened(&store).await;
     let waiting = Some(ConversationStatus::Waiting { until: later(LEASE * 9) });
@@ -361,7 +361,7 @@ pub(super) async fn inbox_items_and_jobs_are_due(store: Shelf) {
     assert_eq!(due(later(LEASE)).await, 1);
 }
 
-pub(super) async fn of_what_is_due_no_more_is_given_than_asked_and_nothing_of_sub_agents(store: Shelf) {
+pub(super) async fn of_what_is_due_no_more_is_given_than_asked_and_nothing_of_sub_agents(store: SharedStore) {
     for name in ["a", "b", "c", "a/c1"] {
         store.open(&id(name), &ann(), NOW).await.unwrap();
         store.deliver(&id(name), message("t1")).await.unwrap();
@@ -370,7 +370,7 @@ pub(super) async fn of_what_is_due_no_more_is_given_than_asked_and_nothing_of_su
     assert_eq!(store.due(NOW, None, 9).await.unwrap().len(), 3);
 }
 
-pub(super) async fn orders_are_read_without_the_messages_among_them(store: Shelf) {
+pub(super) async fn orders_are_read_without_the_messages_among_them(store: SharedStore) {
     let (id, _) = opened(&store).await;
     let order = InboxItem { id: "l_1".into(), from: ann(), at: NOW, kind: InboxKind::Cancel { turn: "t1".into() } };
     for item in [message("t1"), order.clone(), message("t2")] {
@@ -384,7 +384,7 @@ pub(super) async fn orders_are_read_without_the_messages_among_them(store: Shelf
     assert_eq!(store.inbox(&id, InboxFilter::All).await.unwrap().len(), 4);
 }
 
-pub(super) async fn a_job_is_counted_when_it_is_taken(store: Shelf) {
+pub(super) async fn a_job_is_counted_when_it_is_taken(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let events = [said("t1", 1)];
     let batch = Batch { jobs: vec![job("memory", JobKind::Background)], ..batch(&id, epoch, 0, &events) };
@@ -397,7 +397,7 @@ pub(super) async fn a_job_is_counted_when_it_is_taken(store: Shelf) {
     }
 }
 
-pub(super) async fn a_job_that_its_writer_has_not_begun_is_free(store: Shelf) {
+pub(super) async fn a_job_that_its_writer_has_not_begun_is_free(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let free = |reminder| Job { tries: 0, reminder, ..job("memory", JobKind::Logged) };
     let later_on = Job { due: Some(later(LEASE)), ..free(Some(50)) };
@@ -420,7 +420,7 @@ pub(super) async fn a_job_that_its_writer_has_not_begun_is_free(store: Shelf) {
     assert_eq!(take(later(LEASE)).await, None, "a reminder that is done with is gone");
 }
 
-pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
+pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     let (first, second) = (job("other", JobKind::Background), job("memory", JobKind::Background));
     let events = [said("t1", 1)];
@@ -442,7 +442,7 @@ pub(super) async fn a_job_is_left_to_those_who_have_its_hook(store: Shelf) {
     assert!(store.take_job(&id, &[named("lint")], lease).await.unwrap().is_some());
 }
 
-pub(super) async fn what_is_due_is_read_on_behind_the_last(store: Shelf) {
+pub(super) async fn what_is_due_is_read_on_behind_the_last(store: SharedStore) {
     for name in ["b", "e", "a", "d", "c"] {
         store.open(&id(name), &ann(), NOW).await.unwrap();
         store.deliver(&id(name), message("t1")).await.unwrap();
@@ -457,7 +457,7 @@ pub(super) async fn what_is_due_is_read_on_behind_the_last(store: Shelf) {
     assert_eq!(seen, ["a", "b", "c", "d", "e"]);
 }
 
-pub(super) async fn jobs_of_sub_agents_are_found_from_above(store: Shelf) {
+pub(super) async fn jobs_of_sub_agents_are_found_from_above(store: SharedStore) {
     for name in ["a", "a/c1", "a/c1/c2", "a/c3", "ab", "ab/c1"] {
         let id = id(name);
         store.open(&id, &ann(), NOW).await.unwrap();
@@ -480,7 +480,7 @@ pub(super) async fn jobs_of_sub_agents_are_found_from_above(store: Shelf) {
     assert_eq!(store.due(later(LEASE), None, 9).await.unwrap(), [id("a"), id("ab")]);
 }
 
-pub(super) async fn a_list_says_who_is_at_work(store: Shelf) {
+pub(super) async fn a_list_says_who_is_at_work(store: SharedStore) {
     let (id, epoch) = opened(&store).await;
     assert_eq!(store.list().await.unwrap()[0].claimed_until, Some(later(LEASE)));
     store.append(Batch { lease: Lease::Release, ..batch(&id, epoch, 0, &[]) }).await.unwrap();

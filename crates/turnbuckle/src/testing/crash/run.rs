@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Kit;
 use super::caller::{Caller, Trouble, main_conversation, stuck};
+use super::crashing_store::CrashingStore;
 use super::life::{Boundary, Life};
-use super::mortal::Mortal;
 use super::world::{Deeds, World};
 use crate::conversation::Conversations;
 use crate::event::Event;
@@ -73,7 +73,7 @@ impl Kit {
             // The dead hold their claims and their jobs until these lapse.
             clock.advance(LEASE + agent.time_for_jobs());
         }
-        let store = Mortal { store: world.lasting.store.clone(), life: world.life.clone() };
+        let store = CrashingStore { store: world.lasting.store.clone(), life: world.life.clone() };
         let runtime = match runtime() {
             Ok(runtime) => runtime,
             Err(error) => return Some(error),

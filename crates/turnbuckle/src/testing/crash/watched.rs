@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::crashing_store::inside;
 use super::life::BoundaryKind;
-use super::mortal::inside;
 use super::world::{World, call_of};
 use crate::BoxError;
 use crate::BoxFuture;
