@@ -1,7 +1,7 @@
 //! What the audit adds to a durable turn: `audit [--json]`.
 //!
-//! Two conversations of 200 turns go on beside each other on SQLite, one with an audit and one without, a turn each in every
-//! round. Each turn has two model calls and a tool whose result has 2 KB. Wall time and the CPU time of the whole process are
+//! Three conversations of 200 turns go on beside each other on SQLite, one without an audit, one with, and one with an audit that may
+//! have no more than the requests of 50 turns, so that old ones go: a turn each in every round. Each turn has two model calls and a tool whose result has 2 KB. Wall time and the CPU time of the whole process are
 //! compared round by round; bytes are those of the stored texts, and of the files after both were closed.
 
 use std::io::Write;
@@ -27,8 +27,11 @@ const TURNS: usize = 200;
 /// Bytes of a tool's result.
 const RESULT: usize = 2_000;
 
-/// Wall and CPU time of a turn without audit, and of one with it.
-type Round = ((f64, f64), (f64, f64));
+/// How many requests the audit that is full may have: those of 50 turns.
+const MOST_CALLS: u64 = 100;
+
+/// Wall and CPU time of a turn without audit, of one with it, and of one with an audit that is full.
+type Round = [(f64, f64); 3];
 
 fn agent() -> Result<Agent, BoxError> {
     let number = json!({"type": "integer"});
@@ -56,35 +59,53 @@ fn sum(file: &Path, query: &str) -> Result<f64, BoxError> {
     Ok(bytes as f64)
 }
 
+/// The mean over the second half of the rounds, in which the audit with few calls is full. Requests go several at once, so a median
+/// would not show what that takes.
+fn mean(rounds: &[Round], number: fn(&Round) -> f64) -> f64 {
+    let late = &rounds[rounds.len() / 2..];
+    late.iter().map(number).sum::<f64>() / late.len() as f64
+}
+
 fn main() -> Result<(), BoxError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
     let folder = tempfile::tempdir_in(std::env::var_os("BENCH_FOLDER").unwrap_or_else(|| ".".into()))?;
-    let (plain, audited) = (folder.path().join("plain.db"), folder.path().join("audited.db"));
+    let [plain, audited, full] = ["plain.db", "audited.db", "full.db"].map(|name| folder.path().join(name));
     let redact = Arc::new(Redact::builder().keys().marked().build()?);
-    let options = AuditOptions::new(AuditLimits::default(), move |text| match redact.apply(text) {
-        std::borrow::Cow::Owned(redacted) => Some(redacted),
-        std::borrow::Cow::Borrowed(_) => None,
-    });
-    let mut rounds = Vec::new();
+    let options = |limits: AuditLimits| {
+        let redact = redact.clone();
+        AuditOptions::new(limits, move |text| match redact.apply(text) {
+            std::borrow::Cow::Owned(redacted) => Some(redacted),
+            std::borrow::Cow::Borrowed(_) => None,
+        })
+    };
+    let few = AuditLimits { calls: MOST_CALLS, ..AuditLimits::default() };
+    let mut rounds: Vec<Round> = Vec::new();
     runtime.block_on(async {
         let without = Conversations::builder(agent()?, SqliteStore::open(&plain)?).build();
-        let with = Conversations::builder(agent()?, SqliteStore::open(&audited)?).audit(options).build();
+        let with = |file: &Path, limits: AuditLimits| {
+            Ok::<_, BoxError>(Conversations::builder(agent()?, SqliteStore::open(file)?).audit(options(limits)).build())
+        };
+        let (with, at_limit) = (with(&audited, AuditLimits::default())?, with(&full, few)?);
         for number in 0..TURNS {
-            rounds.push((turn(&without, number).await?, turn(&with, number).await?));
+            rounds.push([turn(&without, number).await?, turn(&with, number).await?, turn(&at_limit, number).await?]);
         }
-        without.drain(std::time::Duration::from_secs(10)).await;
-        with.drain(std::time::Duration::from_secs(10)).await;
+        for conversations in [without, with, at_limit] {
+            conversations.drain(std::time::Duration::from_secs(10)).await;
+        }
         Ok::<_, BoxError>(())
     })?;
     drop(runtime);
     let of = |number: fn(&Round) -> f64| median(rounds.iter().map(number).collect());
     let mut report = Report::default();
     report.part(format!("{TURNS} turns on SQLite, 2 model calls and a result of {RESULT} bytes each"));
-    report.row("a turn", of(|round| round.0.0), "µs");
-    report.row("a turn with audit", of(|round| round.1.0), "µs");
-    report.row("CPU: a turn", of(|round| round.0.1), "µs");
-    report.row("CPU: a turn with audit", of(|round| round.1.1), "µs");
-    report.row("  of a turn without", of(|round| round.1.1 / round.0.1), "×");
+    report.row("a turn", of(|round| round[0].0), "µs");
+    report.row("a turn with audit", of(|round| round[1].0), "µs");
+    report.row("a turn with an audit that is full", mean(&rounds, |round| round[2].0), "µs, mean");
+    report.row("CPU: a turn", of(|round| round[0].1), "µs");
+    report.row("CPU: a turn with audit", of(|round| round[1].1), "µs");
+    report.row("  of a turn without", of(|round| round[1].1 / round[0].1), "×");
+    report.row("CPU: a turn with an audit that is full", mean(&rounds, |round| round[2].1), "µs, mean");
+    report.row("  the mean of one with audit", mean(&rounds, |round| round[1].1), "µs");
     let log = sum(&audited, "SELECT sum(length(CAST(body AS BLOB))) FROM event")?;
     let contents = sum(&audited, "SELECT sum(length(CAST(body AS BLOB)) + length(digest)) FROM audit_content")?;
     let calls = sum(&audited, "SELECT sum(length(CAST(body AS BLOB))) FROM audit_call")?;

@@ -41,6 +41,13 @@ fn words(seed: usize, count: usize) -> String {
     (0..count).map(|n| SOME[(seed * 7 + n * n + n / 3) % SOME.len()]).collect::<Vec<_>>().join(" ")
 }
 
+/// A summary: a heading, without which it would be refused, and lines that all differ.
+fn notes(version: usize) -> String {
+    const LINE: usize = 10;
+    let line = |n: usize| format!("- {n}: {}\n", words(version * SUMMARY + n, LINE - 2));
+    format!("## Facts\n{}", (0..SUMMARY / LINE).map(line).collect::<String>())
+}
+
 /// Makes three calls a turn and then answers, whatever it is told.
 #[derive(Default)]
 struct Worker {
@@ -74,8 +81,9 @@ struct Summariser(Arc<Mutex<Vec<u64>>>);
 impl Model for Summariser {
     fn stream<'a>(&'a self, request: &'a Request, _: &'a mut dyn Sink) -> BoxFuture<'a, Result<Reply, ModelError>> {
         let read = tokens::of_text(&request.system) + tokens::of_messages(&request.messages);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(read);
-        Box::pin(std::future::ready(Ok(Reply::text(words(1, SUMMARY)))))
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(read);
+        Box::pin(std::future::ready(Ok(Reply::text(notes(all.len())))))
     }
 }
 
@@ -119,7 +127,7 @@ impl Bill {
 
     fn add_summaries(&mut self, read: &[u64], prices: &Prices) -> Result<(), BoxError> {
         self.summaries = read.len();
-        let output = tokens::of_text(&words(1, SUMMARY));
+        let output = tokens::of_text(&notes(1));
         read.iter().try_for_each(|input| self.add(Usage { input: *input, output, ..Usage::default() }, prices))
     }
 
@@ -177,6 +185,13 @@ async fn compare() -> Result<Vec<Value>, BoxError> {
     for turn in 0..TURNS {
         conversations.turn(&id, format!("{turn}: {}", words(turn, 40)), Scope::local()).await?;
         conversations.drain(Duration::from_secs(600)).await;
+    }
+    let (made, left) =
+        (conversations.summaries(&id, Scope::local()).await?, conversations.jobs(&id, Scope::local()).await?);
+    if made.is_empty() || !left.is_empty() {
+        // The bill would be that of a conversation without summaries.
+        let failed = left.first().and_then(|job| job.error.as_ref());
+        return Err(format!("{} summaries were made, and {} were not: {failed:?}", made.len(), left.len()).into());
     }
     let log = conversations.log(&id, Scope::local()).await?;
     let mut whole: Vec<Vec<Message>> = Vec::new();
@@ -244,7 +259,7 @@ fn summarised(whole: &[Vec<Message>], fixed: u64) -> (Vec<Vec<Message>>, Vec<u64
             }
             if keep > 0 {
                 read.push(tokens::of_messages(&state[..keep]).min(SHOWN_TO_SUMMARISE));
-                let summary = Message::Note(words(read.len(), SUMMARY).into());
+                let summary = Message::Note(notes(read.len()).into());
                 state = std::iter::once(summary).chain(state.drain(keep..)).collect();
             }
         }

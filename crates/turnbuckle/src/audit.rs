@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ use crate::message::{Message, Text, Usage};
 /// Takes secrets out of a text; `None` if it has none. It must mark what it replaced.
 pub type AuditRedaction = dyn Fn(&str) -> Option<String> + Send + Sync;
 
+/// A call is taken to be there as long as not more than this part of what may be kept was recorded behind it: a quarter.
+const PART: u64 = 4;
+
 /// How an audit is kept.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -27,12 +31,39 @@ pub struct AuditOptions {
     pub limits: AuditLimits,
     /// What is taken out before anything is stored.
     pub redact: Arc<AuditRedaction>,
+    /// What this process has recorded.
+    recorded: Arc<Recorded>,
+}
+
+/// What a process has recorded so far, of all conversations.
+#[derive(Debug, Default)]
+struct Recorded {
+    calls: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl AuditOptions {
     /// An audit with these limits, from which `redact` takes secrets out.
     pub fn new(limits: AuditLimits, redact: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self { limits, redact: Arc::new(redact) }
+        Self { limits, redact: Arc::new(redact), recorded: Arc::default() }
+    }
+
+    /// How many calls this process has recorded, and how many bytes of what they were sent.
+    pub(crate) fn recorded(&self) -> (u64, u64) {
+        (self.recorded.calls.load(Ordering::Relaxed), self.recorded.bytes.load(Ordering::Relaxed))
+    }
+
+    /// One more call was recorded, with so many bytes that were new.
+    pub(crate) fn note_recorded(&self, bytes: u64) {
+        self.recorded.calls.fetch_add(1, Ordering::Relaxed);
+        self.recorded.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether so much was recorded since `before` that a call of then may have gone, and with it what it was sent.
+    pub(crate) fn may_have_dropped(&self, before: (u64, u64)) -> bool {
+        let (calls, bytes) = self.recorded();
+        calls.saturating_sub(before.0) > self.limits.calls / PART
+            || bytes.saturating_sub(before.1) > self.limits.bytes / PART
     }
 
     /// The text with secrets taken out.

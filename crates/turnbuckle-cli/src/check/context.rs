@@ -13,6 +13,9 @@ use crate::problem::{Place, Problem};
 /// Bytes of text that a token of English prose has, about: what a request of so many tokens can come to.
 const BYTES_OF_TOKEN: u64 = 4;
 
+/// Contexts with room for fewer tokens of history have none: not even a question and its answer.
+const LEAST_HISTORY: u64 = 100;
+
 /// System prompt and tools that leave no room, an audit that cannot hold a request, a budget without prices, and retention of tools that there are not.
 pub(super) fn suspicions(prepared: &Prepared) -> Vec<Problem> {
     let Some(agent) = &prepared.agent else { return Vec::new() };
@@ -62,15 +65,11 @@ fn small_audit(prepared: &Prepared) -> Option<Problem> {
 /// What every call has must leave room for history: reducers aim at 60 % of a context.
 fn no_room(prepared: &Prepared) -> Option<Problem> {
     let room = Room::of(&prepared.config, prepared.agent.as_ref()?);
-    let problem = match () {
-        () if room.fixed >= room.context => Problem::error(format!("{room}: every turn would fail")),
-        () if room.fixed >= room.left => return room.no_history(),
-        () if room.fixed > room.left / 5 * 3 => {
-            Problem::warning(format!("{room}: no reducer can get a context down to 60 %"))
-        }
-        () => return None,
-    };
-    Some(room.placed(problem))
+    if room.fixed >= room.context {
+        return Some(room.placed(Problem::error(format!("{room}: every turn would fail"))));
+    }
+    let no_target = || Problem::warning(format!("{room}: no reducer can get a context down to 60 %"));
+    room.no_history().or_else(|| (room.fixed > room.left / 5 * 3).then(|| room.placed(no_target())))
 }
 
 /// Contexts that have no history. A server may say that its model takes less than was known to `check`.
@@ -104,7 +103,7 @@ impl<'c> Room<'c> {
                 "{self}: no call would have history, and turns fail in which hooks add as much as they may"
             ))
         };
-        (self.fixed >= self.left).then(|| self.placed(problem()))
+        (self.fixed.saturating_add(LEAST_HISTORY) > self.left).then(|| self.placed(problem()))
     }
 
     fn placed(&self, problem: Problem) -> Problem {

@@ -117,7 +117,7 @@ fn answered(conversation: &Conversation, call: &Call) -> (Value, Problem) {
     let messages: Vec<_> =
         conversation.messages.iter().flat_map(|messages| messages.iter()).map(message_json).collect();
     let body = json!({ "model": call.sent.model, "messages": messages });
-    (body, Problem::warning(format!("rebuilt from the log, without {}", conversation.not_recorded())))
+    (body, Problem::warning(format!("rebuilt from the log; not known: {}", conversation.not_recorded())))
 }
 
 /// What the audit has of a request.

@@ -102,6 +102,10 @@ fn a_budget_in_which_only_the_reserve_does_not_fit_is_a_warning_and_turns_comple
         let ran = folder.run_with_stdin(&run, b"hello").exits(0).prints("ok\n");
         assert_eq!(ran.err.matches("no call would have history").count(), 1, "{}", ran.err);
     }
+    // A reserve that leaves next to nothing is none of the tools' doing, and no better.
+    let next_to_nothing = "[tools]\nbuiltin = []\n[limits]\ncontext_tokens = 4000\ninjection_reserve = 3999\n";
+    folder.file("turnbuckle.toml", next_to_nothing);
+    folder.run(&["check"]).exits(0).says("no call would have history").says("turnbuckle.toml:4");
     // There is no history to summarise, so nothing is paid for it.
     folder
         .file("turnbuckle.toml", "[context]\nsummary_model = \"script:notes.json\"\n[limits]\ncontext_tokens = 5000\n");

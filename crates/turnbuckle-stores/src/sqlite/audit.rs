@@ -16,6 +16,12 @@ use crate::json::json;
 /// How many calls go in one step at most: a writer must not be held up by the audit of years.
 const MOST_AT_ONCE: i64 = 1_000;
 
+/// Where there are too many calls or bytes, this part of the calls goes at once: a twentieth.
+const PART: i64 = 20;
+
+/// The longest text of a link, in bytes: two digests and what stands between them.
+const LINK: i64 = 65;
+
 /// An [`AuditWrite`] as rows.
 pub(super) struct AuditRows {
     calls: Vec<(i64, String)>,
@@ -78,8 +84,11 @@ pub(super) fn expire(db: &Connection, limits: AuditLimits, now: Timestamp) -> Re
             .prepare_cached("SELECT calls, bytes FROM audit_size")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let over = calls.saturating_sub(sql_integer(limits.calls));
+        // A part of them goes with it: otherwise each call that comes would have the texts of a conversation looked through for one
+        // that goes.
+        let over = if over > 0 { over.max(sql_integer(limits.calls) / PART) } else { 0 };
         // Of bytes nobody knows whose they are before they are gone, so a part of the calls goes, and then it is looked again.
-        let over_bytes = if bytes > sql_integer(limits.bytes) { (calls / 20).max(1) } else { 0 };
+        let over_bytes = if bytes > sql_integer(limits.bytes) { (calls / PART).max(1) } else { 0 };
         let most = over.max(over_bytes).min(MOST_AT_ONCE);
         if most <= 0 || calls == 0 {
             return Ok(gone);
@@ -112,16 +121,36 @@ fn remove(db: &Connection, query: &str, params: impl rusqlite::Params) -> Result
 }
 
 /// Removes contents of a conversation that no call of it refers to. Returns how many bytes they had.
+///
+/// Only links are read. What was sent can be many megabytes, and the writer of all conversations waits meanwhile.
 fn sweep(db: &Connection, conversation: i64) -> Result<i64, Fault> {
-    let contents = contents_of(db, conversation)?;
+    let mut query = db.prepare_cached(
+        "SELECT digest, octet_length(body), CASE WHEN octet_length(body) <= ? THEN body END FROM audit_content \
+         WHERE conversation = ?",
+    )?;
+    let found = query.query_map((LINK, conversation), |row| {
+        Ok((Text::from(row.get::<_, String>(0)?), (row.get::<_, i64>(1)?, row.get::<_, Option<String>>(2)?)))
+    })?;
+    let contents: HashMap<Text, (i64, Option<String>)> = found.collect::<Result<_, _>>()?;
     let calls: Vec<AuditedCall> =
         bodies(db, "SELECT format, body FROM audit_call WHERE conversation = ?", [conversation])?;
-    let kept: HashSet<&Text> = calls.iter().flat_map(|call| call.references(&contents)).collect();
+    let mut kept: HashSet<&str> = HashSet::new();
+    for call in &calls {
+        kept.extend(call.fixed().map(|digest| &**digest));
+        let mut link: &str = &call.messages;
+        // Most calls share most of their links, and those before a link that was seen were seen with it.
+        while kept.insert(link) {
+            let Some((_, Some(body))) = contents.get(link) else { break };
+            let Some((before, message)) = body.split_once(' ') else { break };
+            kept.insert(message);
+            link = before;
+        }
+    }
     let mut bytes = 0;
-    for (digest, body) in contents.iter().filter(|(digest, _)| !kept.contains(digest)) {
+    for (digest, (length, _)) in contents.iter().filter(|(digest, _)| !kept.contains(&***digest)) {
         db.prepare_cached("DELETE FROM audit_content WHERE conversation = ? AND digest = ?")?
             .execute((conversation, &**digest))?;
-        bytes += body.len() as i64;
+        bytes += length;
     }
     Ok(bytes)
 }

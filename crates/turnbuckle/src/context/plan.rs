@@ -219,19 +219,26 @@ impl Plan {
         self.tokens += shown;
     }
 
-    /// Shows the newest summary in the place of the turns that it covers, if that saves anything. False if there is none that is
-    /// not shown already.
+    /// Shows the newest summary in the place of the turns that it covers, if that saves anything. The turn before the open one stays
+    /// all the same if the target leaves room for it: the next message is mostly about what was said there. False if there is no
+    /// summary that is not shown already.
     pub fn show_summary(&mut self) -> bool {
         let Some(newer) = self.newer_summary.filter(|newer| !newer.is_used) else { return false };
-        let covered = self.turns.iter().take_while(|turn| !turn.is_open && turn.last <= newer.last).count();
-        let saved: u64 = self.turns[..covered].iter().filter(|turn| !turn.is_left_out).map(|turn| turn.tokens).sum();
-        if covered == 0 || self.shown_summary + saved <= newer.tokens {
+        let all = self.turns.iter().take_while(|turn| !turn.is_open && turn.last <= newer.last).count();
+        let recent = self.turns[..all].iter().position(|turn| turn.is_recent).unwrap_or(all);
+        let with = |covered: usize| {
+            let gone = self.turns[..covered].iter().filter(|turn| !turn.is_left_out).map(|turn| turn.tokens);
+            self.tokens - self.shown_summary - gone.sum::<u64>() + newer.tokens
+        };
+        let covered = if with(recent) <= self.target { recent } else { all };
+        let tokens = with(covered);
+        if covered == 0 || tokens >= self.tokens {
             return false;
         }
         for turn in &mut self.turns[..covered] {
             turn.is_left_out = true;
         }
-        self.tokens = self.tokens - saved - self.shown_summary + newer.tokens;
+        self.tokens = tokens;
         self.newer_summary = Some(NewerSummary { is_used: true, ..newer });
         true
     }

@@ -206,6 +206,12 @@ impl Window {
         self.open_tokens
     }
 
+    /// Tokens of what was said in the open turn, and of what was added to it: they stay, whatever is left out.
+    pub(crate) fn open_said(&self) -> u64 {
+        let open = self.events[self.counted..].iter().zip(&self.counts[self.counted..]);
+        open.filter(|(event, _)| !steps::is_part_of_step(&event.kind)).map(|(_, count)| u64::from(*count)).sum()
+    }
+
     /// Tokens of the open turn that stay when its steps are left out: what was said, the last reply, and steps with a result of a
     /// tool of which `is_kept` is true.
     pub(crate) fn open_words(&self, is_kept: &dyn Fn(&str) -> bool) -> u64 {

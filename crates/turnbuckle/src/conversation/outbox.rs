@@ -25,7 +25,7 @@ use crate::hook::BackgroundContext;
 use crate::id::TurnId;
 use crate::message::{Message, Text};
 use crate::report::{ReportOf, TurnReport, last_reply};
-use crate::scope::Scope;
+use crate::scope::{Actor, Scope};
 use crate::store::{
     InboxItem, InboxKind, Job, JobDisposition, JobKind, JobLease, JobSelector, LEASE, StoreError, Totals,
 };
@@ -284,17 +284,22 @@ async fn attempt(
     for job in std::mem::take(&mut results.failed) {
         again = again.max(settle(conversation, runtime, job).await);
     }
-    if !results.records.is_empty() || !results.done.is_empty() {
-        write_results(conversation, runtime, post.ctx.id.clone(), results).await;
+    if let Some(from) = results.done.first().map(|job| job.actor.clone()) {
+        write_results(conversation, runtime, (post.ctx.id.clone(), from), results).await;
     }
     drop(unwritten);
     again
 }
 
-/// What jobs came to is written by the process that has the conversation: here by an order, elsewhere through the inbox.
-async fn write_results(conversation: &Arc<Conversation>, runtime: &Arc<Runtime>, turn: TurnId, results: JobResults) {
+/// What jobs of this turn, left by this actor, came to is written by the process that has the conversation: here by an order, elsewhere
+/// through the inbox.
+pub(super) async fn write_results(
+    conversation: &Arc<Conversation>,
+    runtime: &Arc<Runtime>,
+    (turn, from): (TurnId, Actor),
+    results: JobResults,
+) {
     let JobResults { notes, records, done, failed: _ } = results;
-    let Some(from) = done.first().map(|job| job.actor.clone()) else { return };
     let (written, on_written) = oneshot::channel();
     let copy = JobResults { notes: notes.clone(), records: records.clone(), done: done.clone(), failed: Vec::new() };
     let order = JobResultsOrder { turn: turn.clone(), results: copy, item: None, written: Some(written) };

@@ -24,7 +24,7 @@ use self::transcript::{Transcript, transcripts};
 use self::work::Work;
 use super::error::with_causes;
 use super::observers::Observers;
-use super::outbox::{UnwrittenJobs, context_after, settle};
+use super::outbox::{UnwrittenJobs, context_after, settle, write_results};
 use super::runtime::Runtime;
 use super::shared::Conversation;
 use crate::context::summary_room::SummaryRoom;
@@ -39,7 +39,7 @@ use crate::message::{Reply, StopReason, Text};
 use crate::model::{ModelError, Request, Retry, SUMMARY_AGENT};
 use crate::record::Record;
 use crate::store::{Job, JobDisposition, JobKind, PartialSummary, StoreError, Summary};
-use crate::turn::{TurnContext, after_failure};
+use crate::turn::{JobResults, TurnContext, after_failure};
 
 /// How many events are read at a time.
 const PAGE: usize = 500;
@@ -104,6 +104,7 @@ pub(super) async fn make(conversation: &Arc<Conversation>, runtime: &Arc<Runtime
     if let Err(error) = work.store_audit(&ctx).await {
         tracing::warn!(conversation = %ctx.conversation, %error, "what a summary's model was sent could not be recorded");
     }
+    let (records, turn, actor) = (std::mem::take(&mut work.records), job.turn.clone(), job.actor.clone());
     let (then, error) = match made {
         Ok(then) => (then, None),
         Err(error) => (None, Some(error)),
@@ -130,6 +131,10 @@ pub(super) async fn make(conversation: &Arc<Conversation>, runtime: &Arc<Runtime
         }
         settle(conversation, runtime, job).await;
     }
+    if !records.is_empty() {
+        let results = JobResults { records, ..JobResults::default() };
+        write_results(conversation, runtime, (turn, actor), results).await;
+    }
     drop((observers, unwritten));
 }
 
@@ -152,7 +157,7 @@ async fn attempt(ctx: &Arc<TurnContext>, job: &Job, work: &mut Work) -> Result<O
     }
     let said = joined(&events);
     let whole = Transcript::of(&said);
-    let Some((kept, then)) = ask_hooks(ctx, job, &whole).await? else {
+    let Some((kept, then)) = ask_hooks(ctx, job, &whole, &mut work.records).await? else {
         remove(ctx, job).await?;
         return Ok(None);
     };
@@ -213,6 +218,7 @@ async fn ask_hooks(
     ctx: &TurnContext,
     job: &Job,
     whole: &Transcript,
+    records: &mut Vec<Record>,
 ) -> Result<Option<(Vec<Text>, Vec<WhenSummarised>)>, SummaryError> {
     let hooks = ctx.agent.hooks_at(Point::BeforeCompaction);
     let mut context = BeforeCompactionContext {
@@ -227,15 +233,19 @@ async fn ask_hooks(
         then: Vec::new(),
     };
     let mut caller = HookCaller::new(ctx, Point::BeforeCompaction).after_turn();
-    let mut records: Vec<Record> = Vec::new();
     for entry in hooks {
         let Some(hook) = entry.hook() else { continue };
         let before = (context.kept.len(), context.then.len());
         // Nothing stops a hook between turns, so this always has a result.
         let Ok(run) = caller.run(entry, pin!(hook.before_compaction(&mut context))).await else { continue };
-        match caller.record(&entry.name, run, &mut records) {
+        match caller.record(&entry.name, run, records) {
             Ok(BeforeCompaction::Continue) => {}
-            Ok(BeforeCompaction::Skip(_)) => return Ok(None),
+            Ok(BeforeCompaction::Skip(reason)) => {
+                let text = format!("no summary of the oldest turns is made now: {} skipped it: {reason}", entry.name);
+                let hook = Some(entry.name.clone());
+                ctx.publish(LiveEvent::Notice { level: Level::Info, text: text.into(), hook });
+                return Ok(None);
+            }
             Err(failure) => {
                 // What a hook that failed wanted does not count.
                 context.kept.truncate(before.0);

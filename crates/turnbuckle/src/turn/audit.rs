@@ -20,6 +20,8 @@ pub(crate) struct AuditMemory {
     fixed: Vec<Text>,
     /// When that was.
     at: Option<Timestamp>,
+    /// What this process had recorded by then.
+    recorded: (u64, u64),
 }
 
 /// After this time everything is stored again; what is there already is not stored twice.
@@ -43,6 +45,11 @@ impl AuditMemory {
         options: &AuditOptions,
         contents: &mut Vec<(Text, Text)>,
     ) -> StoredRequest {
+        if options.may_have_dropped(self.recorded) {
+            // What other conversations were sent since may have pushed out what is known to be stored.
+            (self.links, self.fixed) = (Vec::new(), Vec::new());
+        }
+        let before = contents.len();
         let mut fixed = |value: Value| {
             let body: Text = redacted(value, options).to_string().into();
             let digest = digest(&body);
@@ -69,6 +76,8 @@ impl AuditMemory {
             self.links.push((message.clone(), at));
         }
         let messages = self.links.last().map_or_else(|| "".into(), |(_, link)| link.clone());
+        options.note_recorded(contents[before..].iter().map(|(_, body)| body.len() as u64).sum());
+        self.recorded = options.recorded();
         StoredRequest { system, tools, schema, fields, messages }
     }
 }

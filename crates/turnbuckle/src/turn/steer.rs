@@ -3,11 +3,14 @@
 
 use super::accept::{Incoming, event_of};
 use super::active::{ActiveTurn, Interrupt};
+use super::build;
 use super::changes;
 use super::host::RefusedMessage;
 use super::state::Verdict;
 use crate::context::reserve::{Candidate, total};
+use crate::context::tokens;
 use crate::event::{Cause, EventKind};
+use crate::feed::{Level, LiveEvent};
 use crate::id::{ItemId, TurnId};
 use crate::message::Content;
 use crate::store::{InboxItem, InboxKind};
@@ -16,6 +19,11 @@ use crate::store::{InboxItem, InboxKind};
 pub(super) async fn take_in(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     while let Some(item) = active.ctx().host.next_steering(&active.ctx().id) {
         let Some((message, content)) = for_this_turn(active, item) else { continue };
+        if !fits(active, &content) {
+            let text = "a message does not fit into the context of the running turn: it opens the next one";
+            active.ctx().publish(LiveEvent::Notice { level: Level::Info, text: text.into(), hook: None });
+            continue;
+        }
         let (mut turn, mut injected) = (active.turn.clone(), Vec::new());
         let view = turn.edit();
         (view.user_message, view.is_steering) = (content, true);
@@ -45,6 +53,15 @@ fn for_this_turn(active: &ActiveTurn, item: InboxItem) -> Option<(TurnId, Conten
     let InboxItem { from, kind: InboxKind::Message { content, agent, .. }, .. } = item else { return None };
     let is_ours = from.author() == ctx.scope.by() && agent.is_none_or(|name| name == *ctx.agent_name());
     is_ours.then_some((opens, content))
+}
+
+/// Whether the message fits beside what contexts show of the turn in any case: what was said in it and what hooks added. Otherwise the
+/// turn would fail, and with it the message. It stays in the inbox, and has a turn of its own.
+fn fits(active: &ActiveTurn, content: &Content) -> bool {
+    let (limits, agent) = (&active.ctx().limits, &active.ctx().agent);
+    let said = active.state.window.open_said() + total(&active.injected) + tokens::of_content(content);
+    // The rest is for the last step of the turn, which stays as well: its results can be shortened.
+    build::factor(active).with_margin(agent.fixed_tokens() + said) <= limits.context_tokens / 8 * 7
 }
 
 /// The message becomes history, with what hooks put behind it.

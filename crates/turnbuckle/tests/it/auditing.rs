@@ -1,8 +1,10 @@
 //! The audit: exactly what models were sent, stored once, with secrets taken out.
 
+use std::time::Duration;
+
 use serde_json::json;
 use turnbuckle::audit::{AuditLimits, AuditOptions, AuditedCall};
-use turnbuckle::{Agent, Limits, OnBudget};
+use turnbuckle::{Agent, Limits, OnBudget, Scope};
 
 use turnbuckle::hook::*;
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
@@ -66,6 +68,31 @@ async fn two_hundred_turns_cost_a_small_multiple_of_their_log() {
     let calls = store.audited_calls(&rig.id).await.unwrap();
     assert_eq!(calls.len(), 200);
     assert!(calls.iter().all(|call| call.request(&contents).is_complete));
+}
+
+#[tokio::test]
+async fn a_request_is_recorded_whole_also_if_other_conversations_have_pushed_out_the_one_before_it() {
+    let store = MemoryStore::default();
+    let says = ScriptReply::says("ok");
+    let agent = Agent::builder("a", Script::of([says]).when_exhausted(OnExhausted::Repeat)).system("Be careful.");
+    let limits = AuditLimits { calls: 8, ..AuditLimits::default() };
+    let options = AuditOptions::new(limits, |_| None);
+    let mut rig = Rig::with(agent.build().unwrap(), store.clone(), |builder| builder.audit(options));
+    let first = rig.id.clone();
+    for turn in 0..3 {
+        rig.ended(format!("message {turn}")).await.unwrap();
+        for other in 0..9 {
+            let other = format!("other_{other}").as_str().into();
+            rig.clock.advance(Duration::from_secs(1));
+            rig.conversations.turn(&other, "hello", Scope::local()).await.unwrap();
+        }
+        rig.clock.advance(Duration::from_secs(1));
+        rig.ended("once more").await.unwrap();
+        let (calls, contents) =
+            (store.audited_calls(&first).await.unwrap(), store.audit_contents(&first).await.unwrap());
+        let last = calls.last().unwrap().request(&contents);
+        assert!(last.is_complete && last.body["system"] == "Be careful.", "{last:?}");
+    }
 }
 
 #[tokio::test]

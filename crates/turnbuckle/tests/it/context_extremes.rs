@@ -16,7 +16,7 @@ use turnbuckle::tool::{Effect, Output};
 use turnbuckle::tools::{FunctionTool, SearchHistory, function_with_schema};
 use turnbuckle::{
     Agent, AgentBuilder, BoxError, ConversationId, Limits, Message, Outcome, Reply, Scope, Timestamp, ToolCall, Turn,
-    TurnId,
+    TurnId, TurnStatus,
 };
 
 fn limits(context_tokens: u64) -> Limits {
@@ -303,4 +303,24 @@ async fn what_a_rejected_turn_said_is_not_found() {
     let requests = model.requests();
     let text = requests.last().unwrap().messages.last().unwrap().content().text();
     assert!(text.contains("Nothing was left out so far"), "{text}");
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_fit_into_the_running_turn_opens_the_next_one() {
+    let under_way = crate::steering::under_way(|agent| agent.limits(limits(8_000))).await;
+    let taken_in = under_way.steer(&format!("first {}", "word ".repeat(3_500))).await;
+    let too_large = under_way.steer(&format!("second {}", "word ".repeat(3_500))).await;
+    let (_, ended, asked) = under_way.finish().await;
+    assert_eq!((ended.outcome, &*ended.text()), (Outcome::Completed, "done"), "{:?}", ended.reason);
+    let told = [taken_in.wait().await.unwrap(), too_large.wait().await.unwrap()].map(|status| match status {
+        TurnStatus::Ended(ended) => *ended,
+        TurnStatus::Waiting(_) => panic!("it waits"),
+    });
+    assert_eq!(told[0].turn, ended.turn);
+    assert_ne!(told[1].turn, ended.turn);
+    assert_eq!((told[1].outcome, &*told[1].text()), (Outcome::Completed, "next"), "{:?}", told[1].reason);
+    let has = |n: usize, text: &str| {
+        asked.requests()[n].messages.iter().any(|message| message.content().text().starts_with(text))
+    };
+    assert!(has(2, "first word") && !has(2, "second word") && has(3, "second word"));
 }

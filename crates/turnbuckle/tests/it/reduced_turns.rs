@@ -86,6 +86,33 @@ async fn a_turn_that_fills_the_context_alone_is_summarised_when_it_ends() {
     assert!(cuts.iter().all(|cut| cut.turns == 0 || cut.summary.is_some()), "{cuts:?}");
 }
 
+/// The turns are so large that each is in a summary as soon as it has ended: there might be no room for it at the next cut.
+#[tokio::test]
+async fn the_turn_before_the_open_one_stays_word_for_word_beside_a_summary_of_it_if_there_is_room() {
+    let answer = |n: usize| format!("answer {n}: {}", "word ".repeat(1_700));
+    let model = Recorder::of(Script::says((0..12).map(answer)));
+    let agent = agent(&model, 8_000, dense(60, Retention::default())).summary_model(Notes);
+    let store = MemoryStore::default();
+    let mut rig = Rig::on(agent.build().unwrap(), store.clone());
+    for n in 0..12 {
+        assert_eq!(rig.ended(format!("message {n}")).await.unwrap().outcome, Outcome::Completed);
+        rig.conversations.drain(Duration::from_secs(600)).await;
+    }
+    let summaries = store.summaries(&rig.id).await.unwrap();
+    let (cuts, log) = (cuts(&rig).await, store.log(&rig.id, 1, usize::MAX).await.unwrap());
+    let covers_all =
+        |cut: &&Cut| summaries.iter().any(|one| Some(one.version) == cut.summary && one.last + 1 == cut.made_at);
+    let covered = cuts.iter().filter(covers_all).count();
+    assert!(covered == cuts.len() && covered > 1, "the turn before a cut is in the summary that it shows: {cuts:?}");
+    for cut in &cuts {
+        // The message behind the cut is the last event before it was made.
+        let n = log.iter().filter(|event| event.seq <= cut.made_at && event.kind.name() == "user_message").count() - 1;
+        let request = &model.requests()[n];
+        assert!(said(request).contains(&answer(n - 1)), "request {n}: {}", cut.summary());
+        assert!(said(request).contains("stones were looked at") && cut.after <= 7_500 * 6 / 10, "{}", cut.summary());
+    }
+}
+
 #[tokio::test]
 async fn of_a_long_turn_before_the_open_one_steps_go_and_what_the_user_said_and_the_answer_stay() {
     let model = Recorder::of(script(&[75, 45]));

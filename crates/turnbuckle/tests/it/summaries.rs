@@ -10,7 +10,9 @@ use turnbuckle::context::reducers::{ToolResults, Window};
 use turnbuckle::context::tokens;
 use turnbuckle::event::{Cause, EventKind};
 use turnbuckle::feed::{FeedItem, LiveEvent};
-use turnbuckle::hook::{BeforeCompaction, BeforeCompactionContext, Hook, OnStop, OnStopContext};
+use turnbuckle::hook::{
+    BeforeCompaction, BeforeCompactionContext, Decision, Hook, HookExt as _, OnStop, OnStopContext, Point,
+};
 use turnbuckle::message::{StopReason, Usage};
 use turnbuckle::model::{Model, ModelError, Request, Sink};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
@@ -262,7 +264,9 @@ async fn a_hook_says_what_is_kept_word_for_word_or_that_no_summary_is_made() {
     for skips in [false, true] {
         let (model, seen) = (speaker(), Arc::default());
         let keeper = Keeper { skips, seen: Arc::clone(&seen) };
-        let mut rig = Rig::new(agent(&model, Notes::default()).hook(keeper).build().unwrap());
+        let store = MemoryStore::default();
+        let keeping = agent(&model, Notes::default()).hook(keeper.named("keeper")).build().unwrap();
+        let mut rig = Rig::on(keeping, store.clone());
         for n in 0..45 {
             turn(&mut rig, long(n)).await;
         }
@@ -271,6 +275,17 @@ async fn a_hook_says_what_is_kept_word_for_word_or_that_no_summary_is_made() {
         assert_eq!(summaries.is_empty(), skips);
         let shown = front(model.requests().last().unwrap());
         assert_eq!(shown.is_some_and(|shown| shown.contains("secret-plan-")), !skips);
+        // What it decided is recorded with the turn that left the job, and a summary that is not made is told of.
+        let mut decided = Vec::new();
+        for event in rig.log().await.unwrap().iter().filter(|event| event.kind.name() == "turn_ended") {
+            let records = store.records(&rig.id, &event.turn).await.unwrap();
+            decided.extend(records.into_iter().filter(|record| record.point == Point::BeforeCompaction));
+        }
+        assert_eq!(decided.len(), seen.lock().unwrap().len());
+        let (decision, reason) = if skips { (Decision::Skip, Some("not now")) } else { (Decision::Continue, None) };
+        assert!(decided.iter().all(|one| one.decision == decision && one.reason.as_deref() == reason), "{decided:?}");
+        let is_notice = |item: &FeedItem| matches!(item, FeedItem::Live(LiveEvent::Notice { text, .. }) if text.contains("keeper skipped it: not now"));
+        assert_eq!(rig.told().iter().any(|told| is_notice(&told.item)), skips);
     }
 }
 

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use turnbuckle::Outcome;
 use turnbuckle::TurnId;
 use turnbuckle::context::Segment;
-use turnbuckle::hook::Point;
+use turnbuckle::hook::{Decision, Point};
 use turnbuckle::message::Usage;
 use turnbuckle::store::{Cut, LeftOutSteps, Store as _, Stub};
 
@@ -70,6 +70,10 @@ pub(crate) async fn why(args: Why, common: &Common) -> Result<Exit, Stopped> {
                     "  hook      {} wanted to add {} tokens more at {}: left out for lack of room",
                     record.hook, record.shed, record.point
                 );
+            }
+            if record.point == Point::BeforeCompaction && record.decision == Decision::Skip {
+                let reason = record.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                let _ = writeln!(text, "  hook      {} skipped a summary that was due{reason}", record.hook);
             }
             if record.tokens > 0
                 && !matches!(record.point, Point::BeforeAgent | Point::BeforeModel | Point::OnConversation)

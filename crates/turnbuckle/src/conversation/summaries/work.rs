@@ -6,12 +6,15 @@ use crate::id::TurnId;
 use crate::limits::UsedBudget;
 use crate::message::Reply;
 use crate::model::{Model, ModelError, Request, Sink};
+use crate::record::Record;
 use crate::store::{Job, PartialSummary, StoreError};
 use crate::turn::{AuditMemory, TurnContext};
 
 /// What one try has taken and made so far. It outlives a try that is cut off.
 pub(super) struct Work {
     pub(super) spent: UsedBudget,
+    /// What hooks decided about it.
+    pub(super) records: Vec<Record>,
     /// Notes about the pieces that were read, by this try or by one before.
     pub(super) partial: Option<PartialSummary>,
     audit: Option<AuditWrite>,
@@ -34,7 +37,7 @@ impl Work {
             options.map(|options| AuditWrite { calls: Vec::new(), contents: Vec::new(), limits: options.limits });
         let (spent, memory) = (UsedBudget::default(), AuditMemory::default());
         let partial = job.partial.clone();
-        Self { spent, partial, audit, memory, turn: job.turn.clone(), seq: job.seq }
+        Self { spent, records: Vec::new(), partial, audit, memory, turn: job.turn.clone(), seq: job.seq }
     }
 
     /// Asks the model, and notes what that took.

@@ -109,6 +109,19 @@ pub(super) async fn an_audit_is_no_larger_than_it_may_be_and_the_oldest_calls_go
     let kept = store.audited_calls(&id).await.unwrap();
     assert_eq!(kept.iter().map(|call| call.at).min(), Some(later(Duration::from_secs(3))));
     assert_eq!(kept.len(), 3);
+    // Of many, some may go at once. What is left is whole, and what only the others referred to is gone.
+    let many = AuditLimits { calls: 60, ..AuditLimits::default() };
+    let names: Vec<String> = (0..9).map(|nth| format!("shared {nth}")).collect();
+    for nth in 0..70 {
+        let own = format!("own {nth}");
+        let texts: Vec<&str> = names.iter().map(String::as_str).chain([own.as_str()]).collect();
+        add(&store, &id, epoch, many, later(Duration::from_secs(9)), &texts).await;
+    }
+    let (kept, contents) = (store.audited_calls(&id).await.unwrap(), store.audit_contents(&id).await.unwrap());
+    assert!((50..=60).contains(&kept.len()), "{}", kept.len());
+    assert!(kept.iter().all(|call| call.request(&contents).is_complete));
+    let own = contents.values().filter(|body| body.contains("own ")).count();
+    assert_eq!(own, kept.len(), "each call has a text of its own");
     let large = "x".repeat(1_000);
     let bytes = AuditLimits { bytes: 2_500, ..AuditLimits::default() };
     for nth in 0..4 {
