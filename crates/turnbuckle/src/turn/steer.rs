@@ -3,9 +3,9 @@
 
 use super::accept::{Incoming, event_of};
 use super::active::{ActiveTurn, Interrupt};
-use super::build;
 use super::changes;
 use super::host::RefusedMessage;
+use super::make_room;
 use super::state::Verdict;
 use crate::context::reserve::{Candidate, total};
 use crate::context::tokens;
@@ -61,7 +61,7 @@ fn fits(active: &ActiveTurn, content: &Content) -> bool {
     let (limits, agent) = (&active.ctx().limits, &active.ctx().agent);
     let said = active.state.window.open_said() + total(&active.injected) + tokens::of_content(content);
     // The rest is for the last step of the turn, which stays as well: its results can be shortened.
-    build::factor(active).with_margin(agent.fixed_tokens() + said) <= limits.context_tokens / 8 * 7
+    make_room::factor(active).with_margin(agent.fixed_tokens() + said) <= limits.context_tokens / 8 * 7
 }
 
 /// The message becomes history, with what hooks put behind it.
