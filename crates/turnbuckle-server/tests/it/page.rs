@@ -137,7 +137,24 @@ fn a_turn_under_way_has_a_link_to_its_page() {
     story.live(json!({"type": "state_changed", "state": "call"}));
     let page = shown(&story.view(), &rights());
     assert!(page.contains("href=\"/page/c/c_1/turns/t_1\">This turn so far"), "{page}");
-    assert!(page.contains("<h1>hi</h1>"), "without a title it is called by its first words: {page}");
+    assert!(page.contains("<h1 id=\"heading\">hi</h1>"), "without a title it is called by its first words: {page}");
+}
+
+#[test]
+fn the_first_message_gives_its_words_to_a_page_without_a_title() {
+    let mut story = Story::new(&str::to_owned);
+    let mut view = View::new("c_1".into(), Projection::default());
+    let empty = shown(&view, &rights());
+    assert!(empty.contains("<h1 id=\"heading\">New conversation</h1>"), "{empty}");
+    let about = ConversationPage { title: Some("Mine".into()), ..ConversationPage::default() };
+    let titled = page::conversation(&viewer(""), &rights(), &view, &about).0;
+    assert!(!titled.contains("id=\"heading"), "a page with a title has no place for them: {titled}");
+    for (words, count) in [("what is *said* first", 1), ("what comes then", 0)] {
+        story.log(json!({"type": "user_message", "content": text(words), "by": {"user": "ann"}}));
+        let patches = view.apply(story.events.last().unwrap());
+        let sent: String = patches.iter().filter_map(|patch| patch.html_for(&rights())).map(|html| &**html).collect();
+        assert_eq!(sent.matches("<h1 id=\"heading\">what is *said* first</h1>").count(), count, "{sent}");
+    }
 }
 
 #[test]
