@@ -15,6 +15,7 @@ use super::draft::{self, Draft};
 use super::earlier;
 use super::items::{Item, items};
 use super::layout::{self, Viewer};
+use super::newest::newest;
 use super::question::Forms;
 use super::safe::{Name, Shown, segment};
 use super::view::{Note, Rights, Told, View};
@@ -50,6 +51,7 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
     let name = page.title.as_deref().or(page.first_words.as_deref().filter(|_| !begins_here));
     let words = first_words(view);
     let heading = name.or(words.as_deref()).unwrap_or(if begins_here { UNNAMED } else { id });
+    let shown = newest(&view.projection().events);
     let stream = format!("{}?after={}", forms.action("events"), page.after.unwrap_or(view.projection().cursor));
     let main = html! {
         div.conversation data-events=(stream) data-page=(forms.page()) {
@@ -74,8 +76,8 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
             }
             @if let Some(alert) = &page.alert { p.alert role="alert" id="alert" { (Shown(alert)) } }
             @else { p.alert role="alert" id="alert" hidden {} }
-            (older(view, forms))
-            div id="log" { (log(view, rights, forms)) }
+            (older(view, shown, forms))
+            div id="log" { (log(view, shown, rights, forms)) }
             (streaming(view))
             (asked::all(view.asked(), Forms { answers: rights.answer, ..forms }))
             (hooks(view))
@@ -119,18 +121,20 @@ fn first_words(view: &View) -> Option<String> {
     first.filter(|words| !words.is_empty())
 }
 
-/// Where the messages are that the view does not hold any more.
-fn older(view: &View, forms: Forms<'_>) -> Markup {
+/// Where the messages are that stand before those that are shown.
+fn older(view: &View, shown: &[Arc<Event>], forms: Forms<'_>) -> Markup {
     let projection = view.projection();
-    let first = projection.events.first().filter(|_| projection.more);
+    let first = shown.first().filter(|_| projection.more || shown.len() < projection.events.len());
     html! { @if let Some(first) = first { p { a href=(earlier::path(forms, first.seq)) { "Older messages" } } } }
 }
 
 /// The elements of the log for one viewer.
-pub(super) fn log(view: &View, rights: &Rights, forms: Forms<'_>) -> Markup {
+pub(super) fn log(view: &View, events: &[Arc<Event>], rights: &Rights, forms: Forms<'_>) -> Markup {
     let projection = view.projection();
+    // What was told about an event that is not shown is not shown either.
+    let first = events.first().filter(|_| events.len() < projection.events.len()).map_or(0, |first| first.seq);
     html! {
-        @for item in items(&projection.events, view.notes()) {
+        @for item in items(events, view.notes().filter(|note| note.after >= first)) {
             @let pending = match &item { Item::Call(call) => projection.pending.get(call.id), _ => None };
             @let answers = pending.is_some_and(|pending| rights.may_answer(pending.rule.as_deref()));
             (self::item(view, &item, Forms { answers, ..forms }))

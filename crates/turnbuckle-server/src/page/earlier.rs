@@ -45,7 +45,7 @@ pub fn earlier(viewer: &Viewer, rights: &Rights, page: &EarlierPage<'_>) -> Mark
             }
             p.alert role="alert" id="alert" hidden {}
             @if let Some(first) = first.filter(|_| page.more) { p { a href=(path(forms, first)) { "Older messages" } } }
-            div id="log" { (log(&view, rights, forms)) }
+            div id="log" { (log(&view, &view.projection().events, rights, forms)) }
             p { a href=(forms.page()) { "To the newest messages" } }
         }
     };

@@ -54,6 +54,7 @@ mod link;
 mod list;
 mod login;
 mod markdown;
+mod newest;
 mod question;
 mod safe;
 mod spans;

@@ -158,6 +158,41 @@ fn the_first_message_gives_its_words_to_a_page_without_a_title() {
 }
 
 #[test]
+fn a_page_begins_with_the_newest_turns_and_all_of_the_one_that_is_open() {
+    let long = "word ".repeat(6_000);
+    let mut story = Story::new(&str::to_owned);
+    let turn = |story: &mut Story<'_>, number: u64| {
+        story
+            .log(json!({"type": "user_message", "content": text(&format!("message {number}.")), "by": {"user": "ann"}}))
+            .log(json!({"type": "assistant_message", "attempt": 1, "stop_reason": "end", "usage": {}, "object": null, "content": text(&long)}))
+            .log(json!({"type": "turn_ended", "outcome": "completed", "reason": null, "cause": null, "by": null, "result": null, "warnings": [], "model_calls": 1, "usage": {}, "ms": 5}));
+    };
+    for number in 0..20 {
+        story.next_turn();
+        turn(&mut story, number);
+    }
+    let page = shown(&story.view(), &rights());
+    assert!(page.len() < 8 * long.len() && page.contains("message 19."), "{}", page.len());
+    let (_, rest) = page.split_once("?before=").unwrap();
+    let before: usize = rest.split('"').next().unwrap().parse().unwrap();
+    assert_eq!((before - 1) % 3, 0, "it begins with a turn");
+    assert!(page.contains(&format!("id=\"m-{before}\"")) && !page.contains(&format!("id=\"m-{}\"", before - 1)));
+    // A turn that is open is there from its beginning, whatever its size.
+    story.next_turn();
+    story
+        .log(json!({"type": "user_message", "content": text("pay"), "by": {"user": "ann"}}))
+        .log(json!({"type": "tool_call", "call": "p", "name": "pay", "arguments": {}, "executor": "server"}))
+        .log(json!({"type": "suspension", "call": "p", "kind": "approval", "prompt": {"tool": "pay", "arguments": {}, "digest": "d", "why": null}, "expires": "2026-02-01T12:00:00.000Z"}));
+    for number in 0..20 {
+        story
+            .log(json!({"type": "tool_call", "call": format!("r{number}"), "name": "read", "arguments": {}, "executor": "server"}))
+            .log(json!({"type": "tool_result", "call": format!("r{number}"), "ok": true, "content": text(&long)}));
+    }
+    let page = shown(&story.view(), &rights());
+    assert!(page.contains("value=\"approve\"") && page.contains("?before=61\""), "{}", &page[..2_000]);
+}
+
+#[test]
 fn a_title_is_shown_whole() {
     let title = "a title ".repeat(12);
     let about = ConversationPage { title: Some(title.clone()), ..ConversationPage::default() };
