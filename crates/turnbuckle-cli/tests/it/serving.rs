@@ -410,9 +410,9 @@ fn the_lines_of_the_docs_have_every_route_of_the_api() {
     let asked = |call: &str| {
         let method = call.split_once("-X ").map_or("get", |(_, rest)| rest.split(' ').next().unwrap());
         let words = call.split_whitespace().map(|word| word.trim_matches(['"', ';']));
-        let path =
+        let mut path =
             words.filter_map(|word| if word == "$LINK" { Some("/v1/answers/x") } else { word.strip_prefix("$URL") });
-        (method.to_ascii_lowercase(), path.last().unwrap_or_default().split('?').next().unwrap().to_owned())
+        (method.to_ascii_lowercase(), path.next_back().unwrap_or_default().split('?').next().unwrap().to_owned())
     };
     let shown: Vec<_> = lines.split("curl ").skip(1).map(asked).collect();
     let is_of = |path: &str, route: &str| {

@@ -20,7 +20,7 @@ pub(super) fn newest(events: &[Arc<Event>]) -> &[Arc<Event>] {
     let (mut from, mut bytes) = (events.len(), 0);
     for (place, event) in events.iter().enumerate().rev() {
         bytes += size(event);
-        if bytes > MOST_AT_ONCE && from <= open {
+        if bytes > MOST_AT_ONCE && from < events.len() && from <= open {
             break;
         }
         if place == 0 || events.get(place - 1).is_none_or(|before| before.turn != event.turn) {

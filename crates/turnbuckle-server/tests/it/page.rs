@@ -177,7 +177,15 @@ fn a_page_begins_with_the_newest_turns_and_all_of_the_one_that_is_open() {
     let before: usize = rest.split('"').next().unwrap().parse().unwrap();
     assert_eq!((before - 1) % 3, 0, "it begins with a turn");
     assert!(page.contains(&format!("id=\"m-{before}\"")) && !page.contains(&format!("id=\"m-{}\"", before - 1)));
-    // A turn that is open is there from its beginning, whatever its size.
+    // The last one is there whole, whatever its size.
+    story.next_turn().log(json!({"type": "user_message", "content": text("write a book"), "by": {"user": "ann"}}));
+    for _ in 0..10 {
+        story.log(json!({"type": "assistant_message", "attempt": 1, "stop_reason": "end", "usage": {}, "object": null, "content": text(&long)}));
+    }
+    story.log(json!({"type": "turn_ended", "outcome": "completed", "reason": null, "cause": null, "by": null, "result": null, "warnings": [], "model_calls": 10, "usage": {}, "ms": 5}));
+    let page = shown(&story.view(), &rights());
+    assert!(page.contains("<p>write a book</p>") && page.contains("?before=61\""), "{}", &page[..2_000]);
+    // A turn that is open is there from its beginning.
     story.next_turn();
     story
         .log(json!({"type": "user_message", "content": text("pay"), "by": {"user": "ann"}}))
@@ -189,7 +197,7 @@ fn a_page_begins_with_the_newest_turns_and_all_of_the_one_that_is_open() {
             .log(json!({"type": "tool_result", "call": format!("r{number}"), "ok": true, "content": text(&long)}));
     }
     let page = shown(&story.view(), &rights());
-    assert!(page.contains("value=\"approve\"") && page.contains("?before=61\""), "{}", &page[..2_000]);
+    assert!(page.contains("value=\"approve\"") && page.contains("?before=73\""), "{}", &page[..2_000]);
 }
 
 #[test]
