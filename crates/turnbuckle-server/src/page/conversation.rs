@@ -30,6 +30,8 @@ pub struct ConversationPage {
     pub agent: Option<String>,
     /// What it is called without a title, if the view does not have its beginning.
     pub first_words: Option<String>,
+    /// The event with which the page begins at the latest: one that is fetched again keeps what it had.
+    pub since: Option<u64>,
     /// Why no messages can be sent, if none can: it belongs to another agent, for instance.
     pub no_messages: Option<String>,
     /// Something to say at once: what went wrong with the form that was sent.
@@ -51,10 +53,11 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
     let name = page.title.as_deref().or(page.first_words.as_deref().filter(|_| !begins_here));
     let words = first_words(view);
     let heading = name.or(words.as_deref()).unwrap_or(if begins_here { UNNAMED } else { id });
-    let shown = newest(&view.projection().events);
+    let shown = newest(&view.projection().events, page.since);
+    let again = format!("{}?since={}", forms.page(), shown.first().map_or(1, |first| first.seq));
     let stream = format!("{}?after={}", forms.action("events"), page.after.unwrap_or(view.projection().cursor));
     let main = html! {
-        div.conversation data-events=(stream) data-page=(forms.page()) {
+        div.conversation data-events=(stream) data-page=(again) {
             header.head {
                 @if name.is_some() || !begins_here {
                     h1 { (Shown(heading)) }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles, first words and ids |
 //! | `POST /page/c` | begins a conversation, then 303 to its page |
-//! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`]; with `?before=SEQ` [`earlier`], from the log |
+//! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`]; with `?before=SEQ` [`earlier`], from the log; with `?since=SEQ` from that event on at the latest, which is how the script fetches it again |
 //! | `GET /page/c/{id}/events?after=CURSOR` | the stream, see below |
 //! | `POST /page/c/{id}/messages` | `content`, `while_busy` (`queue`, `steer`, `interrupt`), `key`: the same text under the same key is taken once |
 //! | `POST /page/c/{id}/answer` | `call`, `digest`, and what [`read_answer`] reads |

@@ -13,8 +13,8 @@ const MOST_AT_ONCE: usize = 192 * 1024;
 const BESIDE: usize = 512;
 
 /// The newest events that a page begins with: whole turns, the last one whatever its size, and all of the turn that is open, because what it
-/// asks may stand at its beginning.
-pub(super) fn newest(events: &[Arc<Event>]) -> &[Arc<Event>] {
+/// asks may stand at its beginning. A page that is fetched again keeps what it had, from the event `since` on.
+pub(super) fn newest(events: &[Arc<Event>], since: Option<u64>) -> &[Arc<Event>] {
     let ends = |event: &Arc<Event>| matches!(event.kind, EventKind::TurnEnded(_));
     let open = events.iter().rposition(ends).map_or(0, |end| end + 1);
     let (mut from, mut bytes) = (events.len(), 0);
@@ -27,7 +27,8 @@ pub(super) fn newest(events: &[Arc<Event>]) -> &[Arc<Event>] {
             from = place;
         }
     }
-    events.get(from..).unwrap_or_default()
+    let kept = since.map_or(from, |since| events.partition_point(|event| event.seq < since));
+    events.get(from.min(kept)..).unwrap_or_default()
 }
 
 /// About how much of an event is shown.

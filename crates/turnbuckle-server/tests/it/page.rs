@@ -177,6 +177,11 @@ fn a_page_begins_with_the_newest_turns_and_all_of_the_one_that_is_open() {
     let before: usize = rest.split('"').next().unwrap().parse().unwrap();
     assert_eq!((before - 1) % 3, 0, "it begins with a turn");
     assert!(page.contains(&format!("id=\"m-{before}\"")) && !page.contains(&format!("id=\"m-{}\"", before - 1)));
+    // A page that is fetched again keeps what it had.
+    let since = ConversationPage { since: Some(4), ..ConversationPage::default() };
+    let again = page::conversation(&viewer(""), &rights(), &story.view(), &since).0;
+    assert!(again.contains("<p>message 1.") && !again.contains("<p>message 0.") && again.contains("?before=4\""));
+    assert!(again.contains("data-page=\"/page/c/c_1?since=4\""), "{}", &again[..2_000]);
     // The last one is there whole, whatever its size.
     story.next_turn().log(json!({"type": "user_message", "content": text("write a book"), "by": {"user": "ann"}}));
     for _ in 0..10 {

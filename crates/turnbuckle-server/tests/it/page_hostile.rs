@@ -317,6 +317,7 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
         title: Some(say("a title")),
         agent: Some(say("coder")),
         first_words: Some(say("first")),
+        since: None,
         alert: Some(say("that did not work")),
         draft: Some(say("again").replace(is_unsafe, "")),
         no_messages: None,

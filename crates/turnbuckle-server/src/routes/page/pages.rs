@@ -189,12 +189,15 @@ async fn words_of(app: &App, summary: &ConversationSummary, scope: &Scope) -> Op
 pub(super) struct Said {
     pub(super) alert: Option<String>,
     pub(super) draft: Option<String>,
+    pub(super) since: Option<u64>,
 }
 
 /// Which part of a conversation.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct PartQuery {
     before: Option<u64>,
+    /// Of the newest part: what the page has already.
+    since: Option<u64>,
 }
 
 /// One conversation: the newest part, live, or an earlier one.
@@ -205,7 +208,7 @@ pub(super) async fn conversation(
     PageQuery(part): PageQuery<PartQuery>,
 ) -> Response {
     who.answer(match part.before {
-        None => shown(&app, &who, &id, Said::default()).await,
+        None => shown(&app, &who, &id, Said { since: part.since, ..Said::default() }).await,
         Some(before) => earlier(&app, &who, &id, before).await,
     })
 }
@@ -266,6 +269,7 @@ pub(super) async fn shown(
     let page = ConversationPage {
         title: summary.title.map(|title| title.to_string()),
         first_words,
+        since: said.since,
         agent: None,
         no_messages,
         alert: said.alert,
