@@ -58,7 +58,7 @@ pub(crate) async fn observed(State(app): State<Arc<App>>, mut request: Request, 
         %method,
         path = path.as_ref().map_or("-", MatchedPath::as_str),
         status = response.status().as_u16(),
-        ms = took.as_secs_f64() * 1000.0,
+        ms = (took.as_secs_f64() * 1e6).round() / 1e3,
         user = known.0.get().map_or("-", |user| &**user),
         "request"
     );

@@ -1,7 +1,7 @@
 // Messages, streams, cancelling, coming back: what a person does with a conversation.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { begin, closeBrowser, ended, open, say, serve, shows, slow, text, watch } from "./program.mjs";
+import { begin, closeBrowser, ended, faults, open, overhang, say, serve, shows, slow, text, watch } from "./program.mjs";
 
 after(closeBrowser);
 
@@ -71,6 +71,44 @@ test("two tabs show the same conversation, whichever of them is used", async (t)
   await Promise.all([ended(page, 2), ended(other, 2)]);
   assert.equal(await text(page, "#log"), await text(other, "#log"));
   assert.deepEqual([...page.complaints, ...other.complaints], []);
+});
+
+test("a conversation is called by its first words as soon as they are said", async (t) => {
+  const server = await serve(t, { replies: [{ text: "Hello." }] });
+  const page = await open(t);
+  await begin(page, server);
+  assert.equal(await text(page, "h1"), "New conversation");
+  await say(page, "What is *this* about?");
+  await ended(page);
+  assert.equal(await text(page, "h1"), "What is *this* about?");
+  assert.equal(await page.title(), "What is *this* about? · Turnbuckle");
+  assert.deepEqual(page.complaints, []);
+});
+
+test("older messages are on a page of their own, which fits a phone", async (t) => {
+  // After a restart the page holds about as much as the model is shown.
+  const server = await serve(t, { replies: [{ text: "word ".repeat(300) }], config: "\n[limits]\ncontext_tokens = 6000\n" });
+  const page = await open(t, { viewport: { width: 320, height: 640 }, isMobile: true });
+  await begin(page, server);
+  for (let turn = 1; turn <= 8; turn++) {
+    await say(page, `message ${turn}`);
+    await ended(page, turn);
+  }
+  await server.kill();
+  await server.start();
+  // The stream broke off.
+  page.complaints = [];
+  await page.reload();
+  const shown = await page.locator(".msg.user").count();
+  assert.ok(shown < 8, "not everything is on the newest page");
+  await page.getByRole("link", { name: "Older messages" }).click();
+  await page.waitForURL("**/page/c/*?before=*");
+  assert.equal(await page.locator(".msg.user").count(), 8 - shown);
+  assert.match(await text(page, ".msg.user >> nth=0"), /message 1$/);
+  assert.equal(await text(page, "h1"), "message 1");
+  assert.deepEqual([await faults(page), await overhang(page), page.complaints], [[], 0, []]);
+  await page.getByRole("link", { name: "To the newest messages" }).click();
+  await page.getByLabel("Message").waitFor();
 });
 
 test("a message for later is shown in the queue and can be taken back", async (t) => {

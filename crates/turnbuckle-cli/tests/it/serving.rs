@@ -374,12 +374,24 @@ fn the_lines_of_the_docs_work_as_they_stand() {
     serving.post("/v1/conversations/asks/messages", json!({ "content": "go" }));
     let link = link_in(&got);
     assert!(link.starts_with(&format!("http://{}/v1/answers/", serving.address)), "{link}");
+    // What the other variables of the lines stand for: a call that waits, and a standing approval.
+    serving.post("/v1/conversations", json!({ "id": "waits" }));
+    let sent = serving.post("/v1/conversations/waits/messages", json!({ "content": "go" })).1;
+    link_in(&got);
+    folder.run(&["run", "-c", "stands", "go"]).exits(4);
+    folder.run(&["answer", "stands", "c1", "--approve", "--always"]).exits(0);
+    let approvals = serving.get("/v1/approvals").1;
+    let approval = approvals["approvals"][0]["id"].as_str().unwrap();
     for line in blocks.concat().lines() {
         let mut shell = std::process::Command::new("sh");
         let ran = shell
             .args(["-e", "-c", line])
             .env("URL", format!("http://{}", serving.address))
             .env("LINK", &link)
+            .env("ID", "waits")
+            .env("CALL", "c1")
+            .env("TURN", sent["turn"].as_str().unwrap())
+            .env("APPROVAL", approval)
             .output();
         let ran = ran.unwrap();
         assert!(
@@ -388,6 +400,31 @@ fn the_lines_of_the_docs_work_as_they_stand() {
             String::from_utf8_lossy(&ran.stdout),
             String::from_utf8_lossy(&ran.stderr)
         );
+    }
+}
+
+#[test]
+fn the_lines_of_the_docs_have_every_route_of_the_api() {
+    let page = include_str!("../../../../docs/http.md");
+    let lines: String = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let asked = |call: &str| {
+        let method = call.split_once("-X ").map_or("get", |(_, rest)| rest.split(' ').next().unwrap());
+        let words = call.split_whitespace().map(|word| word.trim_matches(['"', ';']));
+        let mut path =
+            words.filter_map(|word| if word == "$LINK" { Some("/v1/answers/x") } else { word.strip_prefix("$URL") });
+        (method.to_ascii_lowercase(), path.next_back().unwrap_or_default().split('?').next().unwrap().to_owned())
+    };
+    let shown: Vec<_> = lines.split("curl ").skip(1).map(asked).collect();
+    let is_of = |path: &str, route: &str| {
+        let is_same = |(part, of): (&str, &str)| of.starts_with('{') || part == of;
+        path.split('/').count() == route.split('/').count() && path.split('/').zip(route.split('/')).all(is_same)
+    };
+    let description = turnbuckle_server::Server::openapi();
+    for (route, item) in description["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys() {
+            let has = shown.iter().any(|(shown, path)| shown == method && is_of(path, route));
+            assert!(has, "no line of docs/http.md has {method} {route}");
+        }
     }
 }
 

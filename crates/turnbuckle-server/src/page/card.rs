@@ -14,7 +14,7 @@ use super::view::View;
 use super::{code, markdown, words};
 
 /// How much of a result is shown, in bytes. What the model read is whole, and the API has it.
-const MOST_RESULT: usize = 64 * 1024;
+pub(super) const MOST_RESULT: usize = 64 * 1024;
 /// The most characters of the line that says what a call is about.
 const MOST_TITLE: usize = 120;
 

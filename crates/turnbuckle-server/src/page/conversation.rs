@@ -12,8 +12,10 @@ use turnbuckle::{Timestamp, TurnId};
 use super::asked;
 use super::card::{self, author};
 use super::draft::{self, Draft};
+use super::earlier;
 use super::items::{Item, items};
 use super::layout::{self, Viewer};
+use super::newest::newest;
 use super::question::Forms;
 use super::safe::{Name, Shown, segment};
 use super::view::{Note, Rights, Told, View};
@@ -26,6 +28,10 @@ pub struct ConversationPage {
     pub title: Option<String>,
     /// The agent whose conversation it is.
     pub agent: Option<String>,
+    /// What it is called without a title, if the view does not have its beginning.
+    pub first_words: Option<String>,
+    /// The event with which the page begins at the latest: one that is fetched again keeps what it had.
+    pub since: Option<u64>,
     /// Why no messages can be sent, if none can: it belongs to another agent, for instance.
     pub no_messages: Option<String>,
     /// Something to say at once: what went wrong with the form that was sent.
@@ -41,20 +47,23 @@ pub struct ConversationPage {
 /// The whole page of a conversation.
 pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &ConversationPage) -> Markup {
     let forms = Forms { conversation: view.conversation(), csrf: Some(&viewer.csrf), answers: false, link: None };
-    let title = page.title.clone().or_else(|| first_words(view));
     let id = view.conversation().as_str();
-    let heading = title.as_deref().unwrap_or(id);
+    // Without a title it is called by its first words, which the view has, or may have later, if it has the beginning.
+    let begins_here = !view.projection().more;
+    let name = page.title.as_deref().or(page.first_words.as_deref().filter(|_| !begins_here));
+    let words = first_words(view);
+    let heading = name.or(words.as_deref()).unwrap_or(if begins_here { UNNAMED } else { id });
+    let shown = newest(&view.projection().events, page.since);
+    let again = format!("{}?since={}", forms.page(), shown.first().map_or(1, |first| first.seq));
     let stream = format!("{}?after={}", forms.action("events"), page.after.unwrap_or(view.projection().cursor));
     let main = html! {
-        div.conversation data-events=(stream) data-page=(forms.page()) {
+        div.conversation data-events=(stream) data-page=(again) {
             header.head {
-                h1 { (Shown(heading)) }
-                @if page.agent.is_some() || title.is_some() {
-                    p.soft {
-                        @if let Some(agent) = &page.agent { (Name(agent)) " " }
-                        @if title.is_some() { code { (Name(id)) } }
-                    }
-                }
+                @if name.is_some() || !begins_here {
+                    h1 { (Shown(heading)) }
+                    @if name.is_some() { p.soft { code { (Name(id)) } } }
+                } @else { (self::heading(view)) }
+                @if let Some(agent) = &page.agent { p.soft { (Name(agent)) } }
                 @if rights.say || rights.delete {
                     details.fold.manage id="manage" {
                         summary { "Rename or delete" }
@@ -70,8 +79,8 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
             }
             @if let Some(alert) = &page.alert { p.alert role="alert" id="alert" { (Shown(alert)) } }
             @else { p.alert role="alert" id="alert" hidden {} }
-            @if view.projection().more { p.soft.more { "Older messages are not shown here." } }
-            div id="log" { (log(view, rights, forms)) }
+            (older(view, shown, forms))
+            div id="log" { (log(view, shown, rights, forms)) }
             (streaming(view))
             (asked::all(view.asked(), Forms { answers: rights.answer, ..forms }))
             (hooks(view))
@@ -93,7 +102,19 @@ pub fn conversation(viewer: &Viewer, rights: &Rights, view: &View, page: &Conver
     layout::page(viewer, heading, "", &main)
 }
 
-/// What a conversation without a title is called: the first words of its first message, if that is at hand.
+/// What a conversation is called in which nothing was said yet.
+const UNNAMED: &str = "New conversation";
+
+/// What a conversation without a title is called. Its parts have ids, since the first message changes them; a page with a title does
+/// not have these.
+pub(super) fn heading(view: &View) -> Markup {
+    html! {
+        h1 id="heading" { (Shown(first_words(view).as_deref().unwrap_or(UNNAMED))) }
+        p.soft id="heading-id" { code { (Name(view.conversation().as_str())) } }
+    }
+}
+
+/// The first words of the first message, if that is at hand.
 fn first_words(view: &View) -> Option<String> {
     let projection = view.projection();
     let first = projection.events.iter().filter(|_| !projection.more).find_map(|event| match &event.kind {
@@ -103,11 +124,20 @@ fn first_words(view: &View) -> Option<String> {
     first.filter(|words| !words.is_empty())
 }
 
-/// The elements of the log for one viewer.
-fn log(view: &View, rights: &Rights, forms: Forms<'_>) -> Markup {
+/// Where the messages are that stand before those that are shown.
+fn older(view: &View, shown: &[Arc<Event>], forms: Forms<'_>) -> Markup {
     let projection = view.projection();
+    let first = shown.first().filter(|_| projection.more || shown.len() < projection.events.len());
+    html! { @if let Some(first) = first { p { a href=(earlier::path(forms, first.seq)) { "Older messages" } } } }
+}
+
+/// The elements of the log for one viewer.
+pub(super) fn log(view: &View, events: &[Arc<Event>], rights: &Rights, forms: Forms<'_>) -> Markup {
+    let projection = view.projection();
+    // What was told about an event that is not shown is not shown either.
+    let first = events.first().filter(|_| events.len() < projection.events.len()).map_or(0, |first| first.seq);
     html! {
-        @for item in items(&projection.events, view.notes()) {
+        @for item in items(events, view.notes().filter(|note| note.after >= first)) {
             @let pending = match &item { Item::Call(call) => projection.pending.get(call.id), _ => None };
             @let answers = pending.is_some_and(|pending| rights.may_answer(pending.rule.as_deref()));
             (self::item(view, &item, Forms { answers, ..forms }))

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `GET /` | [`list`] of what the viewer may read; `?q=` searches titles, first words and ids |
 //! | `POST /page/c` | begins a conversation, then 303 to its page |
-//! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`] |
+//! | `GET /page/c/{id}` | [`conversation`], from the hub's [`View`]; with `?before=SEQ` [`earlier`], from the log; with `?since=SEQ` from that event on at the latest, which is how the script fetches it again |
 //! | `GET /page/c/{id}/events?after=CURSOR` | the stream, see below |
 //! | `POST /page/c/{id}/messages` | `content`, `while_busy` (`queue`, `steer`, `interrupt`), `key`: the same text under the same key is taken once |
 //! | `POST /page/c/{id}/answer` | `call`, `digest`, and what [`read_answer`] reads |
@@ -44,6 +44,7 @@ mod changes;
 mod code;
 mod conversation;
 mod draft;
+mod earlier;
 mod form;
 pub mod highlight;
 mod hook_line;
@@ -53,6 +54,7 @@ mod link;
 mod list;
 mod login;
 mod markdown;
+mod newest;
 mod question;
 mod safe;
 mod spans;
@@ -63,6 +65,7 @@ mod waiting;
 mod words;
 
 pub use self::conversation::{ConversationPage, conversation};
+pub use self::earlier::{EarlierPage, earlier};
 pub use self::form::{BadAnswer, Sent};
 pub use self::hook_line::HookLine;
 pub use self::layout::{Asset, CONTENT_SECURITY_POLICY, Viewer, assets, problem, waiting_count};

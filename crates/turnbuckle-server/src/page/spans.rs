@@ -11,7 +11,7 @@ use turnbuckle::hook::{Decision, Point, Record};
 use turnbuckle::message::Usage;
 use turnbuckle::{CallId, Timestamp};
 
-use super::stages::{END, Stage, stages};
+use super::stages::{CALL, DISPATCH, END, Stage, stages};
 
 /// What took time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,23 +83,38 @@ pub(super) fn spans<'a>(events: &'a [Arc<Event>], records: &'a [Record]) -> Vec<
     }
     let stages = stages(events, since);
     let hooks = hooks(&spans, &stages, events, records, since);
-    let stages = stages.into_iter().map(|stage| {
-        let (call, usage, record) = (None, None, None);
-        let ms = (stage.to - stage.from).max(0.0);
-        Span { what: What::Stage, name: stage.name, from: stage.from, ms, call, usage, record }
-    });
-    let mut all: Vec<Span<'a>> = stages.collect();
-    all.extend(spans);
-    all.extend(hooks);
-    // A stage stands before what is done in it, and a refusal between the hook that refused and what follows.
+    // What begins at one moment stands in the order of the stages that it belongs to: one of less than a millisecond begins with the next.
+    // Within a stage, its own bar is the first, and a refusal stands behind the hooks that refused.
     let rank = |span: &Span<'_>| match (span.what, span.record) {
-        (What::Hook, Some((_, record))) if record.point == Point::OnStop && span.ms <= 0.0 => 0,
-        (What::Refused, _) => 1,
-        (What::Stage, _) => 2,
+        (What::Hook, Some((_, record))) if record.point == Point::OnStop => 1,
+        (What::Refused, _) => 2,
         _ => 3,
     };
-    all.sort_by(|one, other| one.from.total_cmp(&other.from).then(rank(one).cmp(&rank(other))));
-    all
+    let done = spans.into_iter().chain(hooks).map(|span| (stage_of(&stages, &span), rank(&span), span));
+    let mut all: Vec<(usize, u8, Span<'a>)> = done.collect();
+    all.extend(stages.iter().enumerate().map(|(number, stage)| {
+        let (call, usage, record) = (None, None, None);
+        let ms = (stage.to - stage.from).max(0.0);
+        (number, 0, Span { what: What::Stage, name: stage.name, from: stage.from, ms, call, usage, record })
+    }));
+    all.sort_by(|one, other| one.2.from.total_cmp(&other.2.from).then((one.0, one.1).cmp(&(other.0, other.1))));
+    all.into_iter().map(|(_, _, span)| span).collect()
+}
+
+/// The number of the stage in which something is done: the last that has begun by then and does such things.
+fn stage_of(stages: &[Stage], span: &Span<'_>) -> usize {
+    let name = match (span.what, span.record.map(|(_, record)| record.point)) {
+        (What::Model | What::Discarded, _)
+        | (_, Some(Point::BeforeModel | Point::WrapModelCall | Point::Stream | Point::AfterModel)) => Some(CALL),
+        (What::Tool | What::Wait, _) | (_, Some(Point::BeforeTool | Point::WrapToolCall | Point::AfterTool)) => {
+            Some(DISPATCH)
+        }
+        (What::Refused, _) | (_, Some(Point::OnStop)) => Some(END),
+        _ => None,
+    };
+    let is_its = |stage: &Stage| stage.from <= span.from && name.is_none_or(|name| stage.name == name);
+    // What is in no stage yet, because the log has no event behind it, stands last.
+    stages.iter().rposition(is_its).unwrap_or(stages.len())
 }
 
 /// Of one reply, shown as bars of their own.
@@ -325,6 +340,22 @@ mod tests {
         let spans = spans(&events, &records);
         let judged = spans.iter().filter_map(|span| Some((span.record?.1.decision, span.from)));
         assert_eq!(judged.collect::<Vec<_>>(), [(Decision::Regenerate, 987.0), (Decision::Continue, 992.0)]);
+    }
+
+    #[test]
+    fn what_takes_less_than_a_millisecond_stands_in_its_own_stage_and_not_in_the_next() {
+        let call = json!({"type": "tool_call", "call": "c1", "name": "add", "arguments": {}, "executor": "server"});
+        let started =
+            json!({"type": "tool_started", "call": "c1", "arguments": {}, "digest": "d", "approved_by": null});
+        let result = json!({"type": "tool_result", "call": "c1", "ok": true, "content": []});
+        let events = [message(), said(1), call, started, result];
+        let events: Vec<_> = events.into_iter().zip(1..).map(|(kind, seq)| event(seq, 0, kind)).collect();
+        let mut wrap = record(Point::WrapToolCall, "retry", Decision::Wrap, 0);
+        wrap.call = Some("c1".into());
+        let records = [wrap];
+        let spans = spans(&events, &records);
+        let order: Vec<&str> = spans.iter().map(|span| span.name).collect();
+        assert_eq!(order, ["accept", "build, call", "model call", "dispatch", "add", "retry"]);
     }
 
     #[test]

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use turnbuckle::Timestamp;
 use turnbuckle::event::{Event, EventKind};
 
+/// The stage in which the model is called.
+pub(super) const CALL: &str = "build, call";
+/// The stage in which tools run.
+pub(super) const DISPATCH: &str = "dispatch";
 /// The stage in which hooks judge whether the turn may end.
 pub(super) const END: &str = "end";
 
@@ -27,17 +31,17 @@ pub(super) fn stages(events: &[Arc<Event>], since: impl Fn(Timestamp) -> f64) ->
                 is_accepted = true;
                 "accept"
             }
-            EventKind::AssistantMessage { .. } => "build, call",
+            EventKind::AssistantMessage { .. } => CALL,
             EventKind::ToolCall { .. }
             | EventKind::ToolStarted { .. }
             | EventKind::ToolResult { .. }
             | EventKind::Suspension { .. }
-            | EventKind::Resolution { .. } => "dispatch",
+            | EventKind::Resolution { .. } => DISPATCH,
             EventKind::StopFeedback { .. } | EventKind::TurnEnded(_) => END,
             // A message that steers, and context that is added, stand within a stage.
             _ => continue,
         };
-        match stages.last_mut().filter(|last| last.name == "dispatch" && name == "dispatch") {
+        match stages.last_mut().filter(|last| last.name == DISPATCH && name == DISPATCH) {
             Some(last) => last.to = now,
             None => stages.push(Stage { name, from, to: now }),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maud::{Markup, Render as _, html};
 use turnbuckle::access::AnswerRule;
-use turnbuckle::event::EventKind;
+use turnbuckle::event::{Event, EventKind};
 use turnbuckle::feed::{FeedEvent, FeedItem, Level, LiveEvent};
 use turnbuckle::message::Text;
 use turnbuckle::projection::{Pending, Projection};
@@ -241,6 +241,9 @@ impl View {
                     EventKind::UserMessage { .. } => {
                         patches.push(self.item(logged.seq));
                         patches.push(Patch::of(parts::state(self)));
+                        if self.is_first_message(logged.seq) {
+                            patches.push(Patch::of(parts::heading(self)));
+                        }
                         if !std::mem::take(&mut self.suggestions).is_empty() {
                             patches.push(Patch::of(parts::suggestions(self, self.shared_forms(false))));
                         }
@@ -376,6 +379,12 @@ impl View {
         let items = items(&self.projection.events, []);
         let item = items.iter().find(|item| matches!(item, Item::Call(one) if one.id == call))?;
         Some(self.patch(item, self.projection.pending.get(call)))
+    }
+
+    /// Whether this event is the message with which the conversation begins.
+    fn is_first_message(&self, seq: u64) -> bool {
+        let said = |event: &&Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. });
+        !self.projection.more && self.projection.events.iter().find(said).is_some_and(|first| first.seq == seq)
     }
 
     /// The element of an event that is about no call.

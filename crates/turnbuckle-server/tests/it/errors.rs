@@ -3,7 +3,7 @@
 use axum::response::IntoResponse as _;
 use serde_json::json;
 use turnbuckle::models::Script;
-use turnbuckle::{Agent, Conversations};
+use turnbuckle::{Agent, Conversations, Scope};
 use turnbuckle_server::{Server, ServerLimits};
 
 use crate::client::{Client, Running};
@@ -267,6 +267,24 @@ async fn an_error_of_a_route_of_the_program_has_the_shape_of_all_errors_unless_i
 }
 
 #[tokio::test]
+async fn a_handler_that_panics_is_an_internal_error_that_says_nothing_of_it_and_the_server_goes_on() {
+    async fn broken(_: Scope, _: axum::extract::Request) -> String {
+        panic!("the secret of a conversation")
+    }
+    let conversations = Conversations::in_memory(Agent::builder("a", Script::says(["hello"])).build().unwrap());
+    let running = Running::start(Server::builder(conversations).mount("/broken", broken).build().unwrap()).await;
+    let client = running.client();
+    for _ in 0..3 {
+        let answer = client.get("/broken").await;
+        assert_eq!(answer.code(), code(500, "internal"));
+        assert!(!answer.body.contains("secret"), "{answer:?}");
+        assert!(answer.headers.contains("x-content-type-options: nosniff"), "{answer:?}");
+    }
+    assert_eq!(client.get("/v1/conversations").await.status, 200);
+    running.stopped().await;
+}
+
+#[tokio::test]
 async fn a_server_that_shuts_down_says_so_and_waits_for_turns() {
     let script = r#"{"replies":[{"chunks":["a","b","c"],"delay_ms":200}]}"#;
     let model = Script::from_json(script).unwrap();
@@ -286,7 +304,7 @@ async fn a_server_that_shuts_down_says_so_and_waits_for_turns() {
     }
     assert_eq!(told.last().map(String::as_str), Some("notice"));
     running.stopped().await;
-    let log = conversations.log(&"c".into(), turnbuckle::Scope::local()).await.unwrap();
+    let log = conversations.log(&"c".into(), Scope::local()).await.unwrap();
     let ended = log.last().map(|event| event.kind.name());
     assert_eq!(ended, Some("turn_ended"), "the turn came to rest");
 }

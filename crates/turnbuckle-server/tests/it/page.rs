@@ -137,7 +137,72 @@ fn a_turn_under_way_has_a_link_to_its_page() {
     story.live(json!({"type": "state_changed", "state": "call"}));
     let page = shown(&story.view(), &rights());
     assert!(page.contains("href=\"/page/c/c_1/turns/t_1\">This turn so far"), "{page}");
-    assert!(page.contains("<h1>hi</h1>"), "without a title it is called by its first words: {page}");
+    assert!(page.contains("<h1 id=\"heading\">hi</h1>"), "without a title it is called by its first words: {page}");
+}
+
+#[test]
+fn the_first_message_gives_its_words_to_a_page_without_a_title() {
+    let mut story = Story::new(&str::to_owned);
+    let mut view = View::new("c_1".into(), Projection::default());
+    let empty = shown(&view, &rights());
+    assert!(empty.contains("<h1 id=\"heading\">New conversation</h1>"), "{empty}");
+    let about = ConversationPage { title: Some("Mine".into()), ..ConversationPage::default() };
+    let titled = page::conversation(&viewer(""), &rights(), &view, &about).0;
+    assert!(!titled.contains("id=\"heading"), "a page with a title has no place for them: {titled}");
+    for (words, count) in [("what is *said* first", 1), ("what comes then", 0)] {
+        story.log(json!({"type": "user_message", "content": text(words), "by": {"user": "ann"}}));
+        let patches = view.apply(story.events.last().unwrap());
+        let sent: String = patches.iter().filter_map(|patch| patch.html_for(&rights())).map(|html| &**html).collect();
+        assert_eq!(sent.matches("<h1 id=\"heading\">what is *said* first</h1>").count(), count, "{sent}");
+    }
+}
+
+#[test]
+fn a_page_begins_with_the_newest_turns_and_all_of_the_one_that_is_open() {
+    let long = "word ".repeat(6_000);
+    let mut story = Story::new(&str::to_owned);
+    let turn = |story: &mut Story<'_>, number: u64| {
+        story
+            .log(json!({"type": "user_message", "content": text(&format!("message {number}.")), "by": {"user": "ann"}}))
+            .log(json!({"type": "assistant_message", "attempt": 1, "stop_reason": "end", "usage": {}, "object": null, "content": text(&long)}))
+            .log(json!({"type": "turn_ended", "outcome": "completed", "reason": null, "cause": null, "by": null, "result": null, "warnings": [], "model_calls": 1, "usage": {}, "ms": 5}));
+    };
+    for number in 0..20 {
+        story.next_turn();
+        turn(&mut story, number);
+    }
+    let page = shown(&story.view(), &rights());
+    assert!(page.len() < 8 * long.len() && page.contains("message 19."), "{}", page.len());
+    let (_, rest) = page.split_once("?before=").unwrap();
+    let before: usize = rest.split('"').next().unwrap().parse().unwrap();
+    assert_eq!((before - 1) % 3, 0, "it begins with a turn");
+    assert!(page.contains(&format!("id=\"m-{before}\"")) && !page.contains(&format!("id=\"m-{}\"", before - 1)));
+    // A page that is fetched again keeps what it had.
+    let since = ConversationPage { since: Some(4), ..ConversationPage::default() };
+    let again = page::conversation(&viewer(""), &rights(), &story.view(), &since).0;
+    assert!(again.contains("<p>message 1.") && !again.contains("<p>message 0.") && again.contains("?before=4\""));
+    assert!(again.contains("data-page=\"/page/c/c_1?since=4\""), "{}", &again[..2_000]);
+    // The last one is there whole, whatever its size.
+    story.next_turn().log(json!({"type": "user_message", "content": text("write a book"), "by": {"user": "ann"}}));
+    for _ in 0..10 {
+        story.log(json!({"type": "assistant_message", "attempt": 1, "stop_reason": "end", "usage": {}, "object": null, "content": text(&long)}));
+    }
+    story.log(json!({"type": "turn_ended", "outcome": "completed", "reason": null, "cause": null, "by": null, "result": null, "warnings": [], "model_calls": 10, "usage": {}, "ms": 5}));
+    let page = shown(&story.view(), &rights());
+    assert!(page.contains("<p>write a book</p>") && page.contains("?before=61\""), "{}", &page[..2_000]);
+    // A turn that is open is there from its beginning.
+    story.next_turn();
+    story
+        .log(json!({"type": "user_message", "content": text("pay"), "by": {"user": "ann"}}))
+        .log(json!({"type": "tool_call", "call": "p", "name": "pay", "arguments": {}, "executor": "server"}))
+        .log(json!({"type": "suspension", "call": "p", "kind": "approval", "prompt": {"tool": "pay", "arguments": {}, "digest": "d", "why": null}, "expires": "2026-02-01T12:00:00.000Z"}));
+    for number in 0..20 {
+        story
+            .log(json!({"type": "tool_call", "call": format!("r{number}"), "name": "read", "arguments": {}, "executor": "server"}))
+            .log(json!({"type": "tool_result", "call": format!("r{number}"), "ok": true, "content": text(&long)}));
+    }
+    let page = shown(&story.view(), &rights());
+    assert!(page.contains("value=\"approve\"") && page.contains("?before=73\""), "{}", &page[..2_000]);
 }
 
 #[test]

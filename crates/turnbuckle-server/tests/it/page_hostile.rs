@@ -20,7 +20,8 @@ use turnbuckle::tool::Effect;
 use turnbuckle::tools::function_with_schema;
 use turnbuckle::{Actor, Agent, Conversations, Scope, Timestamp};
 use turnbuckle_server::page::{
-    self, ConversationPage, HookLine, ListPage, Listed, Live, Queued, TurnPage, Waiting, WaitingCall, is_unsafe,
+    self, ConversationPage, EarlierPage, HookLine, ListPage, Listed, Live, Queued, TurnPage, Waiting, WaitingCall,
+    is_unsafe,
 };
 
 use crate::page_story::{NOON, Story, records, rights, tell, viewer};
@@ -315,6 +316,8 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
         after: None,
         title: Some(say("a title")),
         agent: Some(say("coder")),
+        first_words: Some(say("first")),
+        since: None,
         alert: Some(say("that did not work")),
         draft: Some(say("again").replace(is_unsafe, "")),
         no_messages: None,
@@ -327,6 +330,7 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
     let mut line = HookLine::new(Point::OnStop, say("lint"), say("use = \"lint\""), say("the turn ends failed"));
     (line.agent, line.from) = (Some(say("writer")), Some(say("turnbuckle.toml:3, accepted")));
     line.handlers = vec![say("Stop: ruff")];
+    let earlier = EarlierPage { conversation: &id, title: Some(&say("a title")), events: &events, more: true };
     let turn = TurnPage {
         conversation: &id,
         title: Some(&say("a title")),
@@ -340,6 +344,8 @@ fn pages(story: &Story<'_>, say: &dyn Fn(&str) -> String) -> Vec<String> {
     let list = ListPage { conversations: vec![listed], search: say("x"), older: None, can_begin: true };
     let all = [
         page::conversation(&viewer, &rights(), &view, &about),
+        page::conversation(&viewer, &rights(), &view, &ConversationPage { title: None, ..about.clone() }),
+        page::earlier(&viewer, &rights(), &earlier),
         page::turn(&viewer, &turn),
         page::list(&viewer, &list, Timestamp::from_millis(NOON)),
         page::confirm_delete(&viewer, &summary(say), Some(&say("no"))),

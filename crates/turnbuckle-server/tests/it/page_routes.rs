@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnbuckle::access::RoleAccess;
-use turnbuckle::models::{Script, ScriptReply};
+use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::stores::MemoryStore;
 use turnbuckle::testing::PausedClock;
 use turnbuckle::tool::Effect;
@@ -404,4 +404,51 @@ async fn messages_that_wait_are_shown_and_taken_back() {
     let page = client.until(&path, "Turn cancelled").await;
     assert!(!page.body.contains("the second one"), "{}", page.body);
     running.stopped().await;
+}
+
+#[tokio::test]
+async fn what_the_page_of_a_conversation_does_not_hold_any_more_is_on_pages_of_earlier_parts() {
+    const TURNS: u32 = 500;
+    let script = Script::of([ScriptReply::says("yes")]).when_exhausted(OnExhausted::Repeat);
+    let agent = Agent::builder("a", script).build().unwrap();
+    let conversations = Conversations::builder(agent, MemoryStore::default()).build();
+    let (id, ann) = ("long".into(), turnbuckle::Scope::user("ann"));
+    for number in 0..TURNS {
+        conversations.turn(&id, format!("message {number}."), ann.clone()).await.unwrap();
+    }
+    let running = Running::start(Server::builder(conversations).tokens(tokens()).build().unwrap()).await;
+    let (ann, bob) = (logged_in(&running, "ann-secret").await, logged_in(&running, "bob-secret").await);
+    let newest = ann.get("/page/c/long").await;
+    assert!(newest.body.contains("<h1>message 0.</h1>"), "it is called by its first words: {}", newest.body);
+    let mut link = older(&newest);
+    let (mut said, mut pages) = (messages(&newest), 0);
+    while let Some(path) = link {
+        let page = ann.get(&path).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        assert!(page.body.contains("<h1>message 0.</h1>") && !page.body.contains("data-events"), "{}", page.body);
+        let earlier = messages(&page);
+        assert_eq!(earlier.last().map(|last| last + 1), said.first().copied(), "no message is missing or there twice");
+        assert_eq!(page.body.matches("Turn completed").count(), earlier.len(), "each turn is there whole");
+        said.splice(..0, earlier);
+        assert_eq!(bob.get(&path).await.status, 404);
+        (link, pages) = (older(&page), pages + 1);
+    }
+    assert!(pages >= 2, "{pages}");
+    assert_eq!(said, (0..TURNS).collect::<Vec<_>>());
+    for (before, status) in [("0", 404), ("1", 404), ("18446744073709551615", 200), ("x", 400)] {
+        assert_eq!(ann.get(&format!("/page/c/long?before={before}")).await.status, status, "{before}");
+    }
+    running.stopped().await;
+}
+
+/// Where a page says that older messages are.
+fn older(page: &Answer) -> Option<String> {
+    let (before, _) = page.body.split_once("\">Older messages")?;
+    before.rsplit('"').next().map(str::to_owned)
+}
+
+/// The numbers of the messages that a page shows.
+fn messages(page: &Answer) -> Vec<u32> {
+    let said = page.body.split("<p>message ").skip(1);
+    said.map(|rest| rest.split('.').next().unwrap().parse().unwrap()).collect()
 }

@@ -32,6 +32,12 @@ impl<'a> Story<'a> {
         self.events.push(FeedEvent { conversation, turn: Some(self.turn.into()), cursor, at, item });
     }
 
+    /// What follows is of another turn.
+    pub(crate) fn next_turn(&mut self) -> &mut Self {
+        self.turn = if self.turn == "t_1" { "t_2" } else { "t_1" };
+        self
+    }
+
     /// Time passes.
     pub(crate) fn after(&mut self, ms: u64) -> &mut Self {
         self.ms += ms;

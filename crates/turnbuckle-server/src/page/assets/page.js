@@ -130,6 +130,8 @@
       // A part that this viewer does not have is left out.
     }
     localise(document);
+    const heading = byId("heading");
+    if (heading) document.title = `${heading.textContent} · Turnbuckle`;
     if (follow) scrollTo({ top: document.body.scrollHeight });
     return fits;
   }
@@ -260,6 +262,7 @@
         news.slice(-MOST_NEWS).forEach(announce);
         if (follow) scrollTo({ top: document.body.scrollHeight });
       }
+      document.title = fresh.title;
       const token = fresh.querySelector('meta[name="csrf"]');
       if (token) document.querySelector('meta[name="csrf"]')?.setAttribute("content", token.content);
       const count = fresh.getElementById("waiting-count");

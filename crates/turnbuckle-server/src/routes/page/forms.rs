@@ -42,7 +42,8 @@ async fn told(
 ) -> Response {
     match asked {
         Err(rejection) if !who.is_script() && rejection.code() != Code::NotFound => {
-            let said = Said { alert: Some(rejection.message().to_owned()), draft: draft.map(ToOwned::to_owned) };
+            let said =
+                Said { alert: Some(rejection.message().to_owned()), draft: draft.map(ToOwned::to_owned), since: None };
             let status = rejection.code().status();
             match shown(app, who, id, said).await {
                 Ok(page) => (status, page).into_response(),

@@ -7,18 +7,23 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use turnbuckle::access::Action;
-use turnbuckle::conversation::SendError;
+use turnbuckle::conversation::{Page, SendError};
 use turnbuckle::store::{ConversationStatus, ConversationSummary};
 use turnbuckle::{ConversationId, Scope, TurnId};
 
 use crate::keys::random_bytes;
-use crate::page::{self, ConversationPage, ListPage, Listed, TurnPage, Waiting, WaitingCall};
+use crate::page::{self, ConversationPage, EarlierPage, ListPage, Listed, TurnPage, Waiting, WaitingCall};
 use crate::page_caller::{PageCaller, PagePath, PageQuery, html};
 use crate::rejection::Rejection;
 use crate::server::App;
 
 /// How many conversations are on one page of the list.
 const LISTED: usize = 50;
+
+/// How many events an earlier part of a conversation has.
+const EARLIER: usize = 200;
+/// How many events behind it are looked at for the rest of its last turn.
+const REST_OF_TURN: u64 = 200;
 
 /// In how many conversations without a title first words are searched: they stand in the logs.
 const SEARCHED: usize = 4_096;
@@ -184,15 +189,56 @@ async fn words_of(app: &App, summary: &ConversationSummary, scope: &Scope) -> Op
 pub(super) struct Said {
     pub(super) alert: Option<String>,
     pub(super) draft: Option<String>,
+    pub(super) since: Option<u64>,
 }
 
-/// One conversation.
+/// Which part of a conversation.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct PartQuery {
+    before: Option<u64>,
+    /// Of the newest part: what the page has already.
+    since: Option<u64>,
+}
+
+/// One conversation: the newest part, live, or an earlier one.
 pub(super) async fn conversation(
     State(app): State<Arc<App>>,
     who: PageCaller,
     PagePath(id): PagePath<ConversationId>,
+    PageQuery(part): PageQuery<PartQuery>,
 ) -> Response {
-    who.answer(shown(&app, &who, &id, Said::default()).await)
+    who.answer(match part.before {
+        None => shown(&app, &who, &id, Said { since: part.since, ..Said::default() }).await,
+        Some(before) => earlier(&app, &who, &id, before).await,
+    })
+}
+
+/// The page of what stands before an event of the log.
+async fn earlier(app: &App, who: &PageCaller, id: &ConversationId, before: u64) -> Result<Response, Rejection> {
+    let (conversations, scope) = (&app.conversations, &who.caller.scope);
+    let end = before.saturating_add(REST_OF_TURN);
+    let most = EARLIER + usize::try_from(REST_OF_TURN).unwrap_or_default();
+    let Page { items: mut events, more, .. } = conversations.history(id, Some(end), most, scope).await?;
+    // The turn that is cut there is shown to its end: a call would look as if it had not run.
+    let last = events.iter().rev().find(|event| event.seq < before).ok_or_else(Rejection::not_found)?.turn.clone();
+    let rest = events.iter().position(|event| event.seq >= before && event.turn != last);
+    events.truncate(rest.unwrap_or(events.len()));
+    // And where there are older ones, it begins with a turn, unless it is all of one.
+    let begin = events.windows(2).position(|pair| pair[0].turn != pair[1].turn).filter(|_| more);
+    events.drain(..begin.map_or(0, |place| place + 1));
+    let rights = who.rights(app, id).await?;
+    let waiting = app.waiting.of(app, scope).await?;
+    let title = title_of(app, &conversations.summary(id, scope).await?, scope).await;
+    let page = EarlierPage { conversation: id, title: title.as_deref(), events: &events, more };
+    Ok(html(&page::earlier(&who.viewer(waiting), &rights, &page)))
+}
+
+/// What a conversation is called, if it has a title, or first words that the viewer may know.
+async fn title_of(app: &App, summary: &ConversationSummary, scope: &Scope) -> Option<String> {
+    match &summary.title {
+        Some(title) => Some(title.to_string()),
+        None => words_of(app, summary, scope).await,
+    }
 }
 
 /// The page of a conversation.
@@ -208,6 +254,10 @@ pub(super) async fn shown(
     let waiting = app.waiting.of(app, scope).await?;
     let summary = conversations.summary(id, scope).await?;
     let (view, cursor) = app.hubs.current_page(id).await?;
+    let first_words = match view.projection().more {
+        true => words_of(app, &summary, scope).await,
+        false => None,
+    };
     let refused = match conversations.left_turn(id, Scope::system()).await? {
         Some(left) => Some(left.to_string()),
         None => {
@@ -218,6 +268,8 @@ pub(super) async fn shown(
     let no_messages = refused.map(|why| format!("No messages can be sent here: {why}."));
     let page = ConversationPage {
         title: summary.title.map(|title| title.to_string()),
+        first_words,
+        since: said.since,
         agent: None,
         no_messages,
         alert: said.alert,
@@ -272,10 +324,7 @@ pub(super) async fn turn(
         let records = conversations.records(&id, &turn, scope.clone()).await?;
         let waiting = app.waiting.of(&app, scope).await?;
         let summary = conversations.summary(&id, scope).await?;
-        let title = match &summary.title {
-            Some(title) => Some(title.to_string()),
-            None => words_of(&app, &summary, scope).await,
-        };
+        let title = title_of(&app, &summary, scope).await;
         let page = TurnPage {
             conversation: &id,
             title: title.as_deref(),
