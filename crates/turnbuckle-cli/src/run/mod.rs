@@ -244,8 +244,18 @@ impl Ready {
 
     /// What a person should know before anything runs, in lines.
     pub(crate) fn remarks(&self) -> String {
+        self.warnings() + &self.notes()
+    }
+
+    /// What is wrong and keeps nothing from running, in lines.
+    fn warnings(&self) -> String {
         let appeared = guarded_appeared(&self.guarded);
-        let mut lines: String = self.problems.iter().chain(&appeared).map(|problem| format!("{problem}\n")).collect();
+        self.problems.iter().chain(&appeared).map(|problem| format!("{problem}\n")).collect()
+    }
+
+    /// What is as it should be and may be news, in lines.
+    fn notes(&self) -> String {
+        let mut lines = String::new();
         if let Some(read) = &self.read_unasked {
             lines += &format!("note: {read}; `default_instructions = false` in [agent] leaves that out\n");
         }

@@ -121,8 +121,9 @@ impl Watch {
         }
         let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
         let (output, signals) = (Output::start().map_err(broken)?, Signals::listen(Second::Ends).map_err(broken)?);
+        output.err(ready.warnings());
         if !display.quiet {
-            output.err(ready.remarks());
+            output.err(ready.notes());
         }
         // An answer in a shape is given without tools.
         let tools = if display.in_one_piece { 0 } else { ready.agent.tools().len() };
@@ -226,7 +227,7 @@ impl Watch {
             Ok(TurnStatus::Ended(ended)) => ended.by.as_ref(),
             _ => None,
         };
-        self.view.failures(blamed).iter().chain(&problems).for_each(|problem| self.output.problem(problem));
+        self.view.troubles(blamed).iter().chain(&problems).for_each(|problem| self.output.problem(problem));
         exit
     }
 
@@ -370,6 +371,7 @@ impl Watch {
         while let Some(told) = self.tail.as_mut().and_then(Subscription::try_next) {
             self.show(Some(&told));
         }
+        self.view.troubles(None).iter().for_each(|problem| self.output.problem(problem));
     }
 
     /// Whether a summary of the oldest turns is due, and this process makes it.
