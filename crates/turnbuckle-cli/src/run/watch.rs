@@ -405,7 +405,7 @@ impl Watch {
         self.tell_of_jobs().await;
     }
 
-    /// Reports background hooks that are not done, and those that are given up.
+    /// Reports background hooks and summaries that are not done, and those that are given up.
     async fn tell_of_jobs(&self) {
         // They stay in the outbox, whether they can be counted or not.
         let jobs = self.conversations.jobs(&self.id, self.scope.clone()).await.unwrap_or_default();
@@ -417,7 +417,7 @@ impl Watch {
         let names = |jobs: &[&Job]| jobs.iter().map(|job| &*job.hook).collect::<Vec<_>>().join(", ");
         let (id, options) = (&self.id, &self.hints.options);
         if !waiting.is_empty() && self.hints.durable {
-            let what = format!("hooks that are not done stay in the outbox: {}", names(&waiting));
+            let what = format!("work that is not done stays in the outbox: {}", names(&waiting));
             // While a question is open, `run` is refused as busy.
             let asks = self.conversations.snapshot(&self.id, self.scope.clone()).await;
             let hint = match asks.is_ok_and(|snapshot| !snapshot.pending.is_empty()) {
@@ -427,7 +427,7 @@ impl Watch {
             self.output.problem(&Problem::warning(what).hint(hint));
         }
         if !parked.is_empty() && self.hints.durable {
-            let what = format!("hooks that failed too often are not tried again: {}", names(&parked));
+            let what = format!("work that failed too often is not tried again: {}", names(&parked));
             let hint = format!("`turnbuckle show {id}{options}` has their errors");
             self.output.problem(&Problem::warning(what).hint(hint));
         }
