@@ -100,11 +100,13 @@ impl View {
     /// turn's error.
     pub(super) fn troubles(&mut self, blamed: Option<&Author>) -> Vec<Problem> {
         let Self::Quiet(known) = self else { return Vec::new() };
-        let unseen = known.all.get(known.told..).unwrap_or_default().iter();
-        let is_blamed = |hook: &Text| matches!(blamed, Some(Author::Hook(blamed)) if blamed == hook);
-        let others = unseen.filter(|trouble| !trouble.hook.as_ref().is_some_and(is_blamed));
-        let problems = others.map(|trouble| Problem::warning(trouble.words())).collect();
-        known.told = known.all.len();
+        let mut problems = Vec::new();
+        for trouble in known.0.iter_mut().filter(|trouble| !trouble.is_told) {
+            trouble.is_told = true;
+            if !trouble.is_failure_of(blamed) {
+                problems.push(Problem::warning(trouble.words()));
+            }
+        }
         problems
     }
 
@@ -130,19 +132,22 @@ impl View {
 
 /// What went wrong without ending the turn, the first first. What goes wrong again and again stands there once.
 #[derive(Default)]
-pub(super) struct Troubles {
-    all: Vec<Trouble>,
-    /// How many were reported.
-    told: usize,
-}
+pub(super) struct Troubles(Vec<Trouble>);
 
 impl Troubles {
     /// Notes one. What was a notice first is said by the end of the turn as well, which knows more of it.
     fn note(&mut self, trouble: Trouble) {
-        let is_same = |known: &&mut Trouble| (&known.hook, &known.text) == (&trouble.hook, &trouble.text);
-        match self.all.iter_mut().find(is_same) {
+        let Self(all) = self;
+        if let TroubleKind::Ignored(point) = trouble.kind
+            && all.iter().any(|known| known.hook == trouble.hook && known.kind == TroubleKind::Failed(point))
+        {
+            // How it failed is told; that it was ignored, too, is no second trouble.
+            all.retain(|known| !known.is_same(&trouble));
+            return;
+        }
+        match all.iter_mut().find(|known| known.is_same(&trouble)) {
             Some(known) => known.kind = trouble.kind,
-            None => self.all.push(trouble),
+            None => all.push(trouble),
         }
     }
 }
@@ -153,11 +158,15 @@ struct Trouble {
     hook: Option<Text>,
     text: Text,
     kind: TroubleKind,
+    is_told: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum TroubleKind {
     /// A hook failed there.
     Failed(Point),
+    /// A hook failed there, says the end of the turn.
+    Ignored(Point),
     /// A hook's refusal did not count.
     Overruled,
     /// No summary was made.
@@ -167,12 +176,24 @@ enum TroubleKind {
 }
 
 impl Trouble {
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.hook, &self.text) == (&other.hook, &other.text)
+    }
+
+    /// Whether it is that the hook failed which ended the turn.
+    fn is_failure_of(&self, blamed: Option<&Author>) -> bool {
+        let failed = matches!(self.kind, TroubleKind::Failed(_) | TroubleKind::Ignored(_));
+        failed && matches!((blamed, &self.hook), (Some(Author::Hook(blamed)), Some(hook)) if blamed == hook)
+    }
+
     fn words(&self) -> String {
         match (&self.hook, &self.kind) {
             (Some(hook), TroubleKind::Failed(point)) => format!("hook {hook} failed at {point}: {}", brief(&self.text)),
             (Some(hook), TroubleKind::Overruled) => format!("hook {hook} was {}", few_lines(&self.text)),
             (_, TroubleKind::NoSummary) => format!("the summary of the oldest turns failed: {}", brief(&self.text)),
-            (Some(hook), TroubleKind::Warning) => format!("{hook}: {}", few_lines(&self.text)),
+            (Some(hook), TroubleKind::Warning | TroubleKind::Ignored(_)) => {
+                format!("{hook}: {}", few_lines(&self.text))
+            }
             (None, _) => few_lines(&self.text),
         }
     }
@@ -196,17 +217,19 @@ fn troubles(told: &FeedEvent) -> Vec<Trouble> {
         FeedItem::Log(event) => return event_troubles(event),
         FeedItem::Live(_) => return Vec::new(),
     };
-    vec![Trouble { hook, text: text.clone(), kind }]
+    vec![Trouble { hook, text: text.clone(), kind, is_told: false }]
 }
 
 /// The warnings of a turn's end: another process may have begun it, and then nothing else tells of them here.
 fn event_troubles(event: &Event) -> Vec<Trouble> {
     let EventKind::TurnEnded(ended) = &event.kind else { return Vec::new() };
-    let trouble = |warning: &Warning| match &warning.cause {
-        Some(Cause::Overruled { hook }) => {
-            Trouble { hook: Some(hook.clone()), text: warning.text.clone(), kind: TroubleKind::Overruled }
-        }
-        _ => Trouble { hook: warning.hook.clone(), text: warning.text.clone(), kind: TroubleKind::Warning },
+    let trouble = |warning: &Warning| {
+        let (hook, kind) = match &warning.cause {
+            Some(Cause::Overruled { hook }) => (Some(hook.clone()), TroubleKind::Overruled),
+            Some(Cause::HookFailed { hook, point }) => (Some(hook.clone()), TroubleKind::Ignored(*point)),
+            _ => (warning.hook.clone(), TroubleKind::Warning),
+        };
+        Trouble { hook, text: warning.text.clone(), kind, is_told: false }
     };
     ended.warnings().iter().map(trouble).collect()
 }

@@ -73,13 +73,17 @@ fn quiet_tells_of_a_refusal_that_was_overruled() {
 
 #[test]
 fn quiet_hides_no_warning_of_the_configuration_or_the_turn_and_tells_each_once() {
-    let config = "[context]\nreducers = [\"window\"]\nsummary_model = \"script:other.json\"\n\
-                  [[hooks]]\nuse = \"fallback\"\nmodels = [\"script:other.json\"]\n\
+    let config = "[[hooks]]\nuse = \"fallback\"\nmodels = [\"script:other.json\"]\n\
                   [[hooks]]\nuse = \"command\"\nname = \"never\"\non = \"stop\"\nrun = \"echo no >&2; exit 2\"\n";
-    let folder = Folder::with_config(r#"{ "error": { "status": 400, "message": "broken" } }, { "text": "x" }"#, config);
+    let folder = Folder::with_config(
+        r#"{ "error": { "status": 400, "message": "broken" } }, { "text": "x" }, { "text": "x" }"#,
+        config,
+    );
     folder.file("other.json", r#"{ "on_exhausted": "repeat", "replies": [ { "text": "other" } ] }"#);
-    let ran = folder.run(&["run", "--quiet", "hi"]).exits(0);
-    for warning in ["summary_model", "is asked instead: ", "hook never was overruled: "] {
+    let mut command = folder.command(&["run", "--quiet", "--trust-hooks", "hi"]);
+    command.env("HOME", folder.path());
+    let ran = Ran::of(command).exits(0);
+    for warning in ["the project is your home directory", "is asked instead: ", "hook never was overruled: "] {
         let told = ran.err.lines().filter(|line| line.contains("warning: ") && line.contains(warning));
         assert_eq!(told.count(), 1, "{warning:?} in:\n{}", ran.err);
     }
