@@ -33,6 +33,8 @@ use crate::without_agent::WithoutAgent;
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
+/// What takes longer is told of before it is waited for any further.
+const UNTOLD: Duration = Duration::from_secs(1);
 /// How long the event that a turn has stopped may take to arrive. It comes at once; this is against waiting for ever.
 const REST: Duration = Duration::from_secs(2);
 
@@ -94,6 +96,8 @@ pub(crate) struct Watch {
     /// Whether the turn was cancelled because stdout is closed.
     is_unread: bool,
     guarded: GuardedNames,
+    /// Whether no progress is told.
+    is_quiet: bool,
 }
 
 impl Watch {
@@ -167,6 +171,7 @@ impl Watch {
             is_to_end: false,
             is_unread: false,
             guarded: ready.guarded.clone(),
+            is_quiet: display.quiet,
         })
     }
 
@@ -353,7 +358,7 @@ impl Watch {
         let leaves_work = [Point::Background, Point::OnEnded, Point::OnLogged, Point::OnEvent];
         let hooks = self.conversations.agent().hooks();
         if hooks.iter().any(|hook| leaves_work.iter().any(|point| hook.points().contains(*point))) {
-            self.wait_for_background(BACKGROUND).await;
+            self.wait_for_background("background hooks", BACKGROUND).await;
         }
     }
 
@@ -362,7 +367,7 @@ impl Watch {
         if self.has_summary_to_make().await {
             if !self.is_leaving {
                 let most = self.conversations.agent().summary_timeout();
-                self.wait_for_background(most).await;
+                self.wait_for_background("the summary of the oldest turns", most).await;
             }
             if self.is_leaving {
                 self.output.err(SUMMARY_LEFT);
@@ -386,9 +391,11 @@ impl Watch {
         jobs.iter().any(|job| job.kind == JobKind::Summary && job.due.is_some_and(|due| due <= now))
     }
 
-    async fn wait_for_background(&mut self, most: Duration) {
+    async fn wait_for_background(&mut self, what: &str, most: Duration) {
         let conversations = self.conversations.clone();
         let mut drained = pin!(conversations.drain(most));
+        let mut takes_longer = pin!(tokio::time::sleep(UNTOLD));
+        let mut is_told = self.is_quiet;
         loop {
             tokio::select! {
                 biased;
@@ -398,6 +405,11 @@ impl Watch {
                 }
                 told = next(&mut self.tail), if !self.lost => self.show(told.as_ref()),
                 () = &mut drained => break,
+                () = &mut takes_longer, if !is_told => {
+                    is_told = true;
+                    let most = humantime::format_duration(most);
+                    self.output.err(format!("waiting for {what}, at most {most}; Ctrl-C leaves it to the next process\n"));
+                }
             }
         }
         // Commands are taken in order: once this is answered, what the hooks left is in the log.
