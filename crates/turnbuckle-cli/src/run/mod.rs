@@ -249,13 +249,14 @@ impl Ready {
 
     /// What is wrong and keeps nothing from running, in lines.
     fn warnings(&self) -> String {
-        let appeared = guarded_appeared(&self.guarded);
-        self.problems.iter().chain(&appeared).map(|problem| format!("{problem}\n")).collect()
+        self.problems.iter().map(|problem| format!("{problem}\n")).collect()
     }
 
-    /// What is as it should be and may be news, in lines.
+    /// What else a person should know, in lines. Guarded files that appeared are among it: whoever is not told of them here is
+    /// told after the turn, or by the next command of the shell tool.
     fn notes(&self) -> String {
-        let mut lines = String::new();
+        let appeared = guarded_appeared(&self.guarded);
+        let mut lines: String = appeared.iter().map(|problem| format!("{problem}\n")).collect();
         if let Some(read) = &self.read_unasked {
             lines += &format!("note: {read}; `default_instructions = false` in [agent] leaves that out\n");
         }
