@@ -244,8 +244,19 @@ impl Ready {
 
     /// What a person should know before anything runs, in lines.
     pub(crate) fn remarks(&self) -> String {
+        self.warnings() + &self.notes()
+    }
+
+    /// What is wrong and keeps nothing from running, in lines.
+    fn warnings(&self) -> String {
+        self.problems.iter().map(|problem| format!("{problem}\n")).collect()
+    }
+
+    /// What else a person should know, in lines. Guarded files that appeared are among it: whoever is not told of them here is
+    /// told after the turn, or by the next command of the shell tool.
+    fn notes(&self) -> String {
         let appeared = guarded_appeared(&self.guarded);
-        let mut lines: String = self.problems.iter().chain(&appeared).map(|problem| format!("{problem}\n")).collect();
+        let mut lines: String = appeared.iter().map(|problem| format!("{problem}\n")).collect();
         if let Some(read) = &self.read_unasked {
             lines += &format!("note: {read}; `default_instructions = false` in [agent] leaves that out\n");
         }

@@ -5,21 +5,23 @@ use std::sync::Arc;
 
 use turnbuckle::TurnReport;
 use turnbuckle::event::{Cause, Event, EventKind, Warning};
-use turnbuckle::feed::{FeedEvent, FeedItem, LiveEvent};
+use turnbuckle::feed::{FeedEvent, FeedItem, Level, LiveEvent};
+use turnbuckle::hook::Point;
 use turnbuckle::message::Text;
 use turnbuckle::scope::Author;
+use turnbuckle::store::JobKind;
 
 use super::watch::DisplayOptions;
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::show::{Fold, Layout, Line, Palette, Shown, Tone, brief, clean, json_line, terminal_width};
+use crate::show::{Fold, Layout, Line, Palette, Shown, Tone, brief, clean, few_lines, json_line, terminal_width};
 
 /// One of three ways to look at a turn.
 pub(super) enum View {
     /// Every event on stdout.
     Json,
-    /// The answer, and what went wrong: the hooks that failed, and how.
-    Quiet(Vec<(Text, String)>),
+    /// The answer, and what went wrong without ending the turn, told or not yet.
+    Quiet(Troubles),
     /// Progress and the answer.
     Lines(Box<Lines>),
 }
@@ -50,7 +52,7 @@ impl View {
             return Self::Json;
         }
         if display.quiet {
-            return Self::Quiet(Vec::new());
+            return Self::Quiet(Troubles::default());
         }
         let palette = Palette::of(&io::stderr());
         Self::Lines(Box::new(Lines {
@@ -85,14 +87,7 @@ impl View {
                 // Events are made of strings, numbers and such: there is none that JSON cannot say.
                 Err(error) => output.err(format!("error: an event cannot be printed: {error}\n")),
             },
-            // One that fails again and again is told once.
-            Self::Quiet(failures) => {
-                for trouble in troubles(told) {
-                    if !failures.contains(&trouble) {
-                        failures.push(trouble);
-                    }
-                }
-            }
+            Self::Quiet(known) => troubles(told).into_iter().for_each(|trouble| known.note(trouble)),
             Self::Lines(lines) => {
                 for shown in lines.fold.told(told) {
                     lines.show(shown, output);
@@ -101,13 +96,18 @@ impl View {
         }
     }
 
-    /// Failures of hooks that were not shown, without that of the hook that ended the turn: it is reported as the turn's
-    /// error.
-    pub(super) fn failures(&mut self, blamed: Option<&Author>) -> Vec<Problem> {
-        let Self::Quiet(failures) = self else { return Vec::new() };
-        let unseen = std::mem::take(failures).into_iter();
-        let others = unseen.filter(|(hook, _)| !matches!(blamed, Some(Author::Hook(blamed)) if blamed == hook));
-        others.map(|(hook, why)| Problem::warning(format!("hook {hook} {why}"))).collect()
+    /// What went wrong and was not shown yet, without the failure of the hook that ended the turn: it is reported as the
+    /// turn's error.
+    pub(super) fn troubles(&mut self, blamed: Option<&Author>) -> Vec<Problem> {
+        let Self::Quiet(known) = self else { return Vec::new() };
+        let mut problems = Vec::new();
+        for trouble in known.0.iter_mut().filter(|trouble| !trouble.is_told) {
+            trouble.is_told = true;
+            if !trouble.is_failure_of(blamed) {
+                problems.push(Problem::warning(trouble.words()));
+            }
+        }
+        problems
     }
 
     /// The final answer, unless it stands there already.
@@ -130,24 +130,108 @@ impl View {
     }
 }
 
-/// What went wrong with hooks: one failed, or was overruled. That a failure was ignored is told with the failure.
-fn troubles(told: &FeedEvent) -> Vec<(Text, String)> {
-    match &told.item {
-        FeedItem::Live(LiveEvent::HookFinished { hook, point, error: Some(error), .. }) => {
-            vec![(hook.clone(), format!("failed at {point}: {}", brief(error)))]
+/// What went wrong without ending the turn, the first first. What goes wrong again and again stands there once.
+#[derive(Default)]
+pub(super) struct Troubles(Vec<Trouble>);
+
+impl Troubles {
+    /// Notes one. What was a notice first is said by the end of the turn as well, which knows more of it.
+    fn note(&mut self, trouble: Trouble) {
+        let Self(all) = self;
+        if let TroubleKind::Ignored(point) = trouble.kind
+            && all.iter().any(|known| known.hook == trouble.hook && known.kind == TroubleKind::Failed(point))
+        {
+            // How it failed is told; that it was ignored, too, is no second trouble.
+            all.retain(|known| !known.is_same(&trouble));
+            return;
         }
-        FeedItem::Log(event) => match &event.kind {
-            EventKind::TurnEnded(ended) => {
-                let overruled = |warning: &Warning| match &warning.cause {
-                    Some(Cause::Overruled { hook }) => Some((hook.clone(), format!("was {}", warning.text))),
-                    _ => None,
-                };
-                ended.warnings().iter().filter_map(overruled).collect()
-            }
-            _ => Vec::new(),
-        },
-        FeedItem::Live(_) => Vec::new(),
+        match all.iter_mut().find(|known| known.is_same(&trouble)) {
+            Some(known) => known.kind = trouble.kind,
+            None => all.push(trouble),
+        }
     }
+}
+
+/// Something that a person should know although the turn went on.
+struct Trouble {
+    /// Whose it is; `None` if it is of the turn itself.
+    hook: Option<Text>,
+    text: Text,
+    kind: TroubleKind,
+    is_told: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TroubleKind {
+    /// A hook failed there.
+    Failed(Point),
+    /// A hook failed there, says the end of the turn.
+    Ignored(Point),
+    /// A hook's refusal did not count.
+    Overruled,
+    /// No summary was made.
+    NoSummary,
+    /// Anything else.
+    Warning,
+}
+
+impl Trouble {
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.hook, &self.text) == (&other.hook, &other.text)
+    }
+
+    /// Whether it is that the hook failed which ended the turn.
+    fn is_failure_of(&self, blamed: Option<&Author>) -> bool {
+        let failed = matches!(self.kind, TroubleKind::Failed(_) | TroubleKind::Ignored(_));
+        failed && matches!((blamed, &self.hook), (Some(Author::Hook(blamed)), Some(hook)) if blamed == hook)
+    }
+
+    fn words(&self) -> String {
+        match (&self.hook, &self.kind) {
+            (Some(hook), TroubleKind::Failed(point)) => format!("hook {hook} failed at {point}: {}", brief(&self.text)),
+            (Some(hook), TroubleKind::Overruled) => format!("hook {hook} was {}", few_lines(&self.text)),
+            (_, TroubleKind::NoSummary) => format!("the summary of the oldest turns failed: {}", brief(&self.text)),
+            (Some(hook), TroubleKind::Warning | TroubleKind::Ignored(_)) => {
+                format!("{hook}: {}", few_lines(&self.text))
+            }
+            (None, _) => few_lines(&self.text),
+        }
+    }
+}
+
+/// What went wrong: a hook failed or was overruled, or the runtime warns. That a failure was ignored is told with the failure.
+fn troubles(told: &FeedEvent) -> Vec<Trouble> {
+    let (hook, text, kind) = match &told.item {
+        FeedItem::Live(LiveEvent::HookFinished { hook, point, error: Some(error), .. }) => {
+            (Some(hook.clone()), error, TroubleKind::Failed(*point))
+        }
+        // A hook that works in the background says how it ended like any other.
+        FeedItem::Live(LiveEvent::BackgroundFinished { hook, error: Some(error) })
+            if **hook == *JobKind::Summary.name() =>
+        {
+            (None, error, TroubleKind::NoSummary)
+        }
+        FeedItem::Live(LiveEvent::Notice { level: Level::Warning, text, hook }) => {
+            (hook.clone(), text, TroubleKind::Warning)
+        }
+        FeedItem::Log(event) => return event_troubles(event),
+        FeedItem::Live(_) => return Vec::new(),
+    };
+    vec![Trouble { hook, text: text.clone(), kind, is_told: false }]
+}
+
+/// The warnings of a turn's end: another process may have begun it, and then nothing else tells of them here.
+fn event_troubles(event: &Event) -> Vec<Trouble> {
+    let EventKind::TurnEnded(ended) = &event.kind else { return Vec::new() };
+    let trouble = |warning: &Warning| {
+        let (hook, kind) = match &warning.cause {
+            Some(Cause::Overruled { hook }) => (Some(hook.clone()), TroubleKind::Overruled),
+            Some(Cause::HookFailed { hook, point }) => (Some(hook.clone()), TroubleKind::Ignored(*point)),
+            _ => (warning.hook.clone(), TroubleKind::Warning),
+        };
+        Trouble { hook, text: warning.text.clone(), kind, is_told: false }
+    };
+    ended.warnings().iter().map(trouble).collect()
 }
 
 impl Lines {

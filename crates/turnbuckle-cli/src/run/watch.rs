@@ -33,6 +33,8 @@ use crate::without_agent::WithoutAgent;
 
 /// How long background hooks are waited for. What is left then stays in the outbox.
 const BACKGROUND: Duration = Duration::from_secs(10);
+/// What takes longer is told of before it is waited for any further.
+const UNTOLD: Duration = Duration::from_secs(1);
 /// How long the event that a turn has stopped may take to arrive. It comes at once; this is against waiting for ever.
 const REST: Duration = Duration::from_secs(2);
 
@@ -94,6 +96,8 @@ pub(crate) struct Watch {
     /// Whether the turn was cancelled because stdout is closed.
     is_unread: bool,
     guarded: GuardedNames,
+    /// Whether no progress is told.
+    is_quiet: bool,
 }
 
 impl Watch {
@@ -121,8 +125,9 @@ impl Watch {
         }
         let broken = |error: io::Error| Stopped::failed(Problem::error(format!("starting: {error}")));
         let (output, signals) = (Output::start().map_err(broken)?, Signals::listen(Second::Ends).map_err(broken)?);
+        output.err(ready.warnings());
         if !display.quiet {
-            output.err(ready.remarks());
+            output.err(ready.notes());
         }
         // An answer in a shape is given without tools.
         let tools = if display.in_one_piece { 0 } else { ready.agent.tools().len() };
@@ -166,6 +171,7 @@ impl Watch {
             is_to_end: false,
             is_unread: false,
             guarded: ready.guarded.clone(),
+            is_quiet: display.quiet,
         })
     }
 
@@ -226,7 +232,7 @@ impl Watch {
             Ok(TurnStatus::Ended(ended)) => ended.by.as_ref(),
             _ => None,
         };
-        self.view.failures(blamed).iter().chain(&problems).for_each(|problem| self.output.problem(problem));
+        self.view.troubles(blamed).iter().chain(&problems).for_each(|problem| self.output.problem(problem));
         exit
     }
 
@@ -352,7 +358,7 @@ impl Watch {
         let leaves_work = [Point::Background, Point::OnEnded, Point::OnLogged, Point::OnEvent];
         let hooks = self.conversations.agent().hooks();
         if hooks.iter().any(|hook| leaves_work.iter().any(|point| hook.points().contains(*point))) {
-            self.wait_for_background(BACKGROUND).await;
+            self.wait_for_background("background hooks", BACKGROUND).await;
         }
     }
 
@@ -361,7 +367,7 @@ impl Watch {
         if self.has_summary_to_make().await {
             if !self.is_leaving {
                 let most = self.conversations.agent().summary_timeout();
-                self.wait_for_background(most).await;
+                self.wait_for_background("the summary of the oldest turns", most).await;
             }
             if self.is_leaving {
                 self.output.err(SUMMARY_LEFT);
@@ -370,6 +376,7 @@ impl Watch {
         while let Some(told) = self.tail.as_mut().and_then(Subscription::try_next) {
             self.show(Some(&told));
         }
+        self.view.troubles(None).iter().for_each(|problem| self.output.problem(problem));
     }
 
     /// Whether a summary of the oldest turns is due, and this process makes it.
@@ -384,9 +391,11 @@ impl Watch {
         jobs.iter().any(|job| job.kind == JobKind::Summary && job.due.is_some_and(|due| due <= now))
     }
 
-    async fn wait_for_background(&mut self, most: Duration) {
+    async fn wait_for_background(&mut self, what: &str, most: Duration) {
         let conversations = self.conversations.clone();
         let mut drained = pin!(conversations.drain(most));
+        let mut takes_longer = pin!(tokio::time::sleep(UNTOLD));
+        let mut is_told = self.is_quiet;
         loop {
             tokio::select! {
                 biased;
@@ -396,6 +405,11 @@ impl Watch {
                 }
                 told = next(&mut self.tail), if !self.lost => self.show(told.as_ref()),
                 () = &mut drained => break,
+                () = &mut takes_longer, if !is_told => {
+                    is_told = true;
+                    let most = humantime::format_duration(most);
+                    self.output.err(format!("waiting for {what}, at most {most}; Ctrl-C leaves it to the next process\n"));
+                }
             }
         }
         // Commands are taken in order: once this is answered, what the hooks left is in the log.
@@ -403,7 +417,7 @@ impl Watch {
         self.tell_of_jobs().await;
     }
 
-    /// Reports background hooks that are not done, and those that are given up.
+    /// Reports background hooks and summaries that are not done, and those that are given up.
     async fn tell_of_jobs(&self) {
         // They stay in the outbox, whether they can be counted or not.
         let jobs = self.conversations.jobs(&self.id, self.scope.clone()).await.unwrap_or_default();
@@ -415,7 +429,7 @@ impl Watch {
         let names = |jobs: &[&Job]| jobs.iter().map(|job| &*job.hook).collect::<Vec<_>>().join(", ");
         let (id, options) = (&self.id, &self.hints.options);
         if !waiting.is_empty() && self.hints.durable {
-            let what = format!("hooks that are not done stay in the outbox: {}", names(&waiting));
+            let what = format!("work that is not done stays in the outbox: {}", names(&waiting));
             // While a question is open, `run` is refused as busy.
             let asks = self.conversations.snapshot(&self.id, self.scope.clone()).await;
             let hint = match asks.is_ok_and(|snapshot| !snapshot.pending.is_empty()) {
@@ -425,7 +439,7 @@ impl Watch {
             self.output.problem(&Problem::warning(what).hint(hint));
         }
         if !parked.is_empty() && self.hints.durable {
-            let what = format!("hooks that failed too often are not tried again: {}", names(&parked));
+            let what = format!("work that failed too often is not tried again: {}", names(&parked));
             let hint = format!("`turnbuckle show {id}{options}` has their errors");
             self.output.problem(&Problem::warning(what).hint(hint));
         }

@@ -11,7 +11,9 @@ pub(crate) use asked::{AskedRow, GUTTER, asked_rows, asked_text, diff_rows, diff
 pub(crate) use fold::Fold;
 pub(crate) use layout::{INDENT, Layout, Palette, terminal_width};
 pub(crate) use safe::{clean, json_line, json_lines, log_line, name, quoted};
-pub(crate) use words::{and_list, brief, called, count, is_shown_whole, last_lines, opening, pending, result, title};
+pub(crate) use words::{
+    and_list, brief, called, count, few_lines, is_shown_whole, last_lines, opening, pending, result, title,
+};
 pub(crate) use wrap::columns;
 
 /// What a line is about; the screen chooses the colour.

@@ -46,7 +46,7 @@ pub(crate) fn opening(text: &str, most: usize) -> String {
 }
 
 /// The first lines.
-pub(super) fn few_lines(text: &str) -> String {
+pub(crate) fn few_lines(text: &str) -> String {
     let text = text.trim_end();
     let total = text.lines().count();
     let mut lines: Vec<String> = text.lines().take(LINES).map(|line| cut(line, 4 * BRIEF)).collect();

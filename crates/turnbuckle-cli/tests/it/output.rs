@@ -72,6 +72,25 @@ fn quiet_tells_of_a_refusal_that_was_overruled() {
 }
 
 #[test]
+fn quiet_hides_no_warning_of_the_configuration_or_the_turn_and_tells_each_once() {
+    let config = "[[hooks]]\nuse = \"fallback\"\nmodels = [\"script:other.json\"]\n\
+                  [[hooks]]\nuse = \"command\"\nname = \"never\"\non = \"stop\"\nrun = \"echo no >&2; exit 2\"\n";
+    let folder = Folder::with_config(
+        r#"{ "error": { "status": 400, "message": "broken" } }, { "text": "x" }, { "text": "x" }"#,
+        config,
+    );
+    folder.file("other.json", r#"{ "on_exhausted": "repeat", "replies": [ { "text": "other" } ] }"#);
+    let mut command = folder.command(&["run", "--quiet", "--trust-hooks", "hi"]);
+    command.env("HOME", folder.path());
+    let ran = Ran::of(command).exits(0);
+    for warning in ["the project is your home directory", "is asked instead: ", "hook never was overruled: "] {
+        let told = ran.err.lines().filter(|line| line.contains("warning: ") && line.contains(warning));
+        assert_eq!(told.count(), 1, "{warning:?} in:\n{}", ran.err);
+    }
+    assert!(!ran.err.contains("completed") && !ran.err.contains("note: "), "{}", ran.err);
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_ends_the_program_quietly() {
     let folder = Folder::with_script(&format!(r#"{{ "chunks": [{}"x"], "delay_ms": 5 }}"#, "\"x\",".repeat(2000)));
     let mut child = folder.command(&["run", "--json", "hi"]).spawn().unwrap();

@@ -79,7 +79,7 @@ fn a_webhook_that_reaches_nobody_is_reported_everywhere_and_tried_again() {
     let kept = "was not delivered: 127.0.0.1 did not answer";
     let ran = ran.says(kept).says("it is kept and tried again (try 1 of 8)").says("a job failed and is tried again");
     // The reminders are not due yet, and `run` would be refused while the question is open.
-    ran.says("hooks that are not done stay in the outbox: notify\n").says("hint: `turnbuckle chat -c x` takes them up");
+    ran.says("work that is not done stays in the outbox: notify\n").says("hint: `turnbuckle chat -c x` takes them up");
     let show = folder.run(&["show", "x"]).exits(0).out;
     assert!(show.contains("failed, will be tried again: 127.0.0.1 did not answer"), "{show}");
     assert!(show.contains("notify (reminder at 50 %, event "), "{show}");

@@ -147,25 +147,33 @@ fn without_a_terminal_on_purpose_a_hang_up_is_nothing() {
     Ran::from(child.wait_with_output().unwrap()).exits(0).prints("ab\n");
 }
 
-#[test]
-fn a_signal_leaves_a_summary_that_is_being_made_to_the_next_process() {
+const TO_SUMMARISE: [&str; 5] = ["run", "-c", "m", "--model", "script:ok.json"];
+
+/// Each call to make a summary takes so many milliseconds from now on.
+fn summaries_take(folder: &Folder, delay: u64) {
+    let text = r#"{ "on_exhausted": "repeat", "replies": [], "agents": { "summary": [ { "text": "Goal\nnotes", "delay_ms": DELAY } ] } }"#;
+    folder.file("notes.json", &text.replace("DELAY", &delay.to_string()));
+}
+
+/// A conversation of which a summary is due that would take minutes.
+fn summary_is_due() -> Folder {
     let folder = Folder::new();
     folder.file("ok.json", r#"{ "on_exhausted": "repeat", "replies": [ { "text": "ok" } ] }"#);
-    let notes = |delay: u64| {
-        let text = r#"{ "on_exhausted": "repeat", "replies": [], "agents": { "summary": [ { "text": "Goal\nnotes", "delay_ms": DELAY } ] } }"#;
-        folder.file("notes.json", &text.replace("DELAY", &delay.to_string()));
-    };
     folder.file("turnbuckle.toml", "[context]\nsummary_model = \"script:notes.json\"\n");
-    notes(600_000);
-    let run = ["run", "-c", "m", "--model", "script:ok.json"];
+    summaries_take(&folder, 600_000);
     let message = "word ".repeat(4_000);
-    let mut bare = run.to_vec();
-    bare.push("--bare");
+    let bare = [&TO_SUMMARISE[..], &["--bare"]].concat();
     for _ in 0..5 {
         folder.run_with_stdin(&bare, message.as_bytes()).exits(0);
     }
+    folder
+}
+
+#[test]
+fn a_signal_leaves_a_summary_that_is_being_made_to_the_next_process() {
+    let folder = summary_is_due();
     // Its message is small: what is due was asked for by a turn before it.
-    let mut command = folder.command(&[&run[..], &["go on"]].concat());
+    let mut command = folder.command(&[&TO_SUMMARISE[..], &["go on"]].concat());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let mut err = String::new();
@@ -180,7 +188,28 @@ fn a_signal_leaves_a_summary_that_is_being_made_to_the_next_process() {
     child.wait().unwrap();
     assert!(err.contains("it stays in the outbox"), "{err}");
     assert!(!folder.run(&["trace", "m"]).exits(0).out.contains("summary   1 of"));
-    notes(0);
-    folder.run(&[&run[..], &["and on"]].concat()).exits(0).prints("ok\n");
+    summaries_take(&folder, 0);
+    folder.run(&[&TO_SUMMARISE[..], &["and on"]].concat()).exits(0).prints("ok\n");
+    assert!(folder.run(&["trace", "m"]).exits(0).out.contains("summary   1 of"), "the next process made it");
+}
+
+#[test]
+fn a_summary_of_a_process_that_was_killed_is_made_by_the_next_one_at_once_which_says_what_it_waits_for() {
+    let folder = summary_is_due();
+    let mut child = folder.command(&[&TO_SUMMARISE[..], &["go on"]].concat()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut err = String::new();
+    while !err.contains("waiting for the summary of the oldest turns, at most ") {
+        assert_ne!(lines.read_line(&mut err).unwrap(), 0, "{err}");
+    }
+    send(&child, "-KILL");
+    child.wait().unwrap();
+    assert!(!folder.run(&["trace", "m"]).exits(0).out.contains("summary   1 of"));
+    summaries_take(&folder, 700);
+    let began = Instant::now();
+    // Made in two calls.
+    let ran = folder.run(&[&TO_SUMMARISE[..], &["--quiet"]].concat()).exits(0);
+    assert!(began.elapsed() < Duration::from_secs(10), "nobody waits for the lease of a process that is gone");
+    assert!(!ran.err.contains("waiting for"), "{}", ran.err);
     assert!(folder.run(&["trace", "m"]).exits(0).out.contains("summary   1 of"), "the next process made it");
 }

@@ -113,7 +113,7 @@ fn a_summary_that_fails_is_priced_its_requests_are_printed_and_nobody_waits_for_
             break;
         }
     }
-    assert!(told.contains("hooks that are not done stay in the outbox: summary"), "{told}");
+    assert!(told.contains("work that is not done stays in the outbox: summary"), "{told}");
     let why = folder.run(&["why", "m"]).exits(0).out;
     assert!(why.contains("summaries that could not be made: 1 call, 300 tokens read, 2 written"), "{why}");
     assert!(why.contains("  summary.1 for version 1, "), "{why}");
