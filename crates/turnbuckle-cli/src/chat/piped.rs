@@ -262,13 +262,25 @@ impl Piped<'_> {
             // The question before what to do about it, and what can be typed last.
             let label = self.show_asked().await;
             self.exit = self.watch.tell(&rest);
-            return label.iter().for_each(|label| self.watch.output.err(label.clone()));
+            label.iter().for_each(|label| self.watch.output.err(label.clone()));
+            return self.heed_signals(false);
         }
         self.exit = self.watch.tell(&rest);
         self.pending.clear();
-        // After a cancelled turn the rest of the input is not read, unless a person types it.
         let is_cancelled = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
-        self.over = is_cancelled && !(self.is_watched && self.watch.goes_on());
+        self.heed_signals(is_cancelled);
+    }
+
+    /// What signals that came during a turn mean for the chat. One that came too late to cancel the turn must not make the next
+    /// Ctrl-C end the program at once, with a turn of it open.
+    fn heed_signals(&mut self, is_cancelled: bool) {
+        // Once a signal came, the rest of the input is not read, unless a person types it and nothing asked the program to end.
+        self.over = if self.is_watched { !self.watch.goes_on() } else { self.watch.is_leaving() };
+        if self.over {
+            self.exit = Exit::Cancelled;
+        }
+        // A closed stdout cancels as well.
+        self.over |= is_cancelled && !self.is_watched;
     }
 
     /// Shows what the next line answers: all of it, since nothing can be drawn again, with what the call would change. Returns what
