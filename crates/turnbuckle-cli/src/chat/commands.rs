@@ -24,6 +24,15 @@ pub(super) const COMMANDS: &[SlashCommand] = &[
     SlashCommand { name: "exit", about: "leave; a turn that waits goes on waiting" },
 ];
 
+/// What is obeyed from a pipe: what looks, and what begins or ends a conversation. Other lines may come from anybody whose words a program
+/// passes on, and must not choose where the conversation is sent, whose it is, or what is put back.
+const FROM_A_PIPE: [&str; 8] = ["help", "hooks", "trace", "tools", "mcp", "clear", "cost", "exit"];
+
+/// Whether a line that no person typed may be this command.
+pub(super) fn is_for_pipes(name: &str) -> bool {
+    FROM_A_PIPE.contains(&name)
+}
+
 /// What a typed line is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input<'a> {
@@ -85,13 +94,14 @@ Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel 
 
 /// The help with all commands.
 pub(super) fn help() -> String {
-    format!("{HELP}{}", list())
+    format!("{HELP}{}", list(|_| true))
 }
 
-/// All commands, each behind a line end.
-pub(super) fn list() -> String {
+/// All commands of which this is true, each behind a line end.
+pub(super) fn list(is_listed: impl Fn(&str) -> bool) -> String {
     let width = COMMANDS.iter().map(|command| command.name.len()).max().unwrap_or(0);
-    COMMANDS.iter().map(|SlashCommand { name, about }| format!("\n/{name:<width$}  {about}")).collect()
+    let listed = COMMANDS.iter().filter(|command| is_listed(command.name));
+    listed.map(|SlashCommand { name, about }| format!("\n/{name:<width$}  {about}")).collect()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::answers::Mode;
 use super::{Piped, laid_out};
 use crate::exit::Exit;
 use crate::model_name::ModelName;
+use crate::problem::Problem;
 use crate::show::clean;
 use crate::signals::Heard;
 
@@ -34,11 +35,17 @@ impl Piped<'_> {
     }
 
     pub(super) async fn slash(&mut self, command: &str, rest: &str) {
+        if !self.is_watched && !commands::is_for_pipes(command) {
+            let problem = Problem::error(format!("/{command} is for a person at a terminal, and is not taken from a pipe"));
+            let hint = "/help says what is; `--model NAME` and `-c ID` choose a model and a conversation";
+            return self.refused(&problem.hint(hint));
+        }
         let agent = self.watch.conversations.agent().clone();
         match command {
             "help" => {
                 let more = if self.is_watched { format!("\n{BY_HAND}") } else { String::new() };
-                self.watch.output.err(format!("{HELP}{more}{}\n", commands::list()));
+                let list = commands::list(|name| self.is_watched || commands::is_for_pipes(name));
+                self.watch.output.err(format!("{HELP}{more}{list}\n"));
             }
             "hooks" => self.say("hooks", &told::hooks(&agent)),
             "tools" => self.say("tools", &told::tools(&agent)),
