@@ -28,6 +28,9 @@ Of what a turn asks, a approves, d denies and asks why, e edits the arguments, A
 !COMMAND runs a command of yours; the next message has its output. A path to a picture in a message sends the picture.
 Ctrl-C cancels the turn; twice at rest it leaves.";
 
+/// What is said where a conversation is chosen.
+const CHOOSE: &str = "a number goes on with that conversation, an empty line stays here";
+
 impl Piped<'_> {
     /// The model's name, as it may be shown.
     pub(super) fn model(&self) -> String {
@@ -103,13 +106,18 @@ impl Piped<'_> {
         self.again = Some(Leave::Again { id, model: None });
     }
 
-    /// The number of a conversation.
+    /// The number of a conversation. Anything else is told back: it may have been meant as a message.
     pub(super) fn picked(&mut self, line: &str) {
         let Mode::Pick(found) = std::mem::replace(&mut self.mode, Mode::Plain) else { return };
         let chosen = line.parse::<usize>().ok().and_then(|number| found.get(number.checked_sub(1)?).cloned());
         match chosen {
             Some(id) => self.go_on_with(id),
-            None => self.watch.output.err(format!("this conversation goes on: {}\n", self.watch.id)),
+            None if line.is_empty() => self.watch.output.err(format!("this conversation goes on: {}\n", self.watch.id)),
+            None => {
+                let text = format!("{CHOOSE}\nnot sent: {line}\n");
+                self.watch.output.err(clean(&text));
+                self.mode = Mode::Pick(found);
+            }
         }
     }
 
@@ -132,7 +140,7 @@ impl Piped<'_> {
             Some(CommandOutcome::Conversations(found)) => {
                 let lines = found.iter().zip(1..).map(|((id, said), number)| format!("{number:>3}  {id}  {said}"));
                 self.say("resume", &lines.collect::<Vec<_>>().join("\n"));
-                self.watch.output.err("a number goes on with that conversation, an empty line stays here\n");
+                self.watch.output.err(format!("{CHOOSE}\n"));
                 self.mode = Mode::Pick(found.into_iter().map(|(id, _)| id).collect());
             }
             Some(CommandOutcome::Failed(problem)) => self.watch.output.problem(&problem),

@@ -1,7 +1,7 @@
 //! Questions of a turn, answered in place: by one key, or by a line.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use turnbuckle::ConversationId;
 use turnbuckle::event::Question;
@@ -11,15 +11,11 @@ use turnbuckle::store::{Answer, StandingApproval};
 use super::super::command_queue::{Command, TypedAnswer};
 use super::super::keys::Key;
 use super::super::notify::Waiting;
-use super::super::question;
+use super::super::question::{self, READ_FIRST};
 use super::Session;
 use super::choice::Choice;
 use super::unseen::{Cut, beside, short};
 use crate::show::Tone;
-
-/// How long a question must have been on the screen before a key answers it: nobody approves with a key that was meant for
-/// something else.
-const READ_FIRST: Duration = Duration::from_millis(500);
 
 /// What the next line is, if it is neither a message nor a plain answer.
 #[derive(Debug)]
