@@ -86,9 +86,8 @@ const HELP: &str = "\
 A line is a message; typed while a turn runs, it is queued: Up takes it back, Ctrl-S gives it to the running turn instead.
 Alt-Enter, or a backslash and Enter, begins a new line. Tab completes /commands and @files; Ctrl-R searches what was typed before.
 !COMMAND runs a command of yours; the next message has its output. A path to a picture in a message sends the picture.
-What a turn asks: a approves, d denies, e edits the arguments, A approves always, v shows all of what was cut. A key counts when the question has been there for
-half a second and nothing is typed; otherwise Enter is needed. y and n work as well, any other text refuses with that reason.
-Esc interrupts the turn. Ctrl-C cancels the turn and what is queued; again leaves. Ctrl-D and /exit leave; a turn that waits goes on waiting.
+What a turn asks: a approves, d denies, e edits the arguments, A approves always, v shows all of what was cut. A key counts when the question has been there for half a second and nothing is typed; otherwise Enter is needed. y and n work as well, any other text refuses with that reason, and Esc clears it.
+Esc interrupts the turn and brings back what waits. Ctrl-C cancels the turn and what is queued; again leaves. Ctrl-D and /exit leave; a turn that waits goes on waiting.
 Ctrl-O shows what the model thought.
 Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel ID`.";
 
@@ -120,6 +119,11 @@ mod tests {
         {
             assert!(help.contains(key), "{key:?} is not in:\n{help}");
         }
+    }
+
+    #[test]
+    fn no_paragraph_of_the_help_is_broken_by_hand() {
+        assert!(HELP.lines().all(|line| line.ends_with('.')), "the screen breaks lines: {HELP}");
     }
 
     #[test]
