@@ -211,7 +211,11 @@ mod tests {
         }
         std::fs::write(folder.path().join("vendor/b.txt"), "").unwrap();
         let offered = walk(folder.path());
-        assert_eq!(offered, [".github/ci.yml", ".gitignore", "a.txt", "vendor/b.txt"], "insides of repositories are not");
+        assert_eq!(
+            offered,
+            [".github/ci.yml", ".gitignore", "a.txt", "vendor/b.txt"],
+            "insides of repositories are not"
+        );
     }
 
     #[test]

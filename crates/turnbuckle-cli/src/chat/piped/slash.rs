@@ -39,7 +39,8 @@ impl Piped<'_> {
 
     pub(super) async fn slash(&mut self, command: &str, rest: &str) {
         if !self.is_watched && !commands::is_for_pipes(command) {
-            let problem = Problem::error(format!("/{command} is for a person at a terminal, and is not taken from a pipe"));
+            let problem =
+                Problem::error(format!("/{command} is for a person at a terminal, and is not taken from a pipe"));
             let hint = "/help says what is; `--model NAME` and `-c ID` choose a model and a conversation";
             return self.refused(&problem.hint(hint));
         }
