@@ -11,7 +11,7 @@ A key counts once the question has been on the screen for half a second and noth
 
 While a turn runs:
   Enter     queues the next message               Up        takes the last queued one back
-  Ctrl-S    gives the message to this turn        Esc       interrupts the turn
+  Ctrl-S    gives the message to this turn        Esc       interrupts the turn; what waits comes back
   Ctrl-C    cancels the turn and what is queued;  Ctrl-D    leaves
             again leaves
 
@@ -21,5 +21,6 @@ model thought. !COMMAND runs a command of yours; the next message has its output
 Commands: /help /model /hooks /trace /tools /permissions /mcp /resume /clear /cost /undo /exit
 
 As long as it runs it also takes up what nobody else does in the same store: turns that a crash left, answers that
-expired, background hooks. From a pipe it reads line by line and ends with the input, with the exit code of the last turn.
-What a turn asks is answered with a line there: y, n, or why not.";
+expired, background hooks. From a pipe it reads line by line and ends with the input, with the exit code of the last turn;
+a refused line is a failure. What a turn asks is answered with a line there: y, n, or why not. Of the commands it takes /help /hooks
+/trace /tools /mcp /clear /cost /exit.";

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use turnbuckle::conversation::{Always, Cancelled, LeftTurn, ResolveError, SendError, TurnHandle, WhileBusy};
+use turnbuckle::conversation::{
+    Always, Cancelled, LeftTurn, ResolveError, SendError, TurnError, TurnHandle, WhileBusy,
+};
 use turnbuckle::event::{EventKind, Question};
 use turnbuckle::message::{Content, Text};
 use turnbuckle::projection::Pending;
@@ -98,12 +100,16 @@ pub(super) enum CommandOutcome {
     Sent(TurnId),
     /// The message was refused.
     NotSent(Problem),
-    /// What became of a message for the turn that runs is known: it is part of the turn, refused, or opened another one.
-    Steered,
+    /// A message for the turn that runs is stored, with this id.
+    Steering(TurnId),
+    /// It was refused.
+    NotSteered(Problem),
+    /// What became of such a message is known: it is part of the turn, refused, or opened another one. Not if it was taken back.
+    Steered(TurnId),
     /// A queued message was taken back, or could not be.
     TakenBack(TurnId, Result<(), &'static str>),
-    /// A queued message is for the turn that runs now.
-    Redirected(TurnId),
+    /// A queued message is for the turn that runs now, and stored with the second id.
+    Redirected(TurnId, TurnId),
     /// What a call would change: a diff, or why it cannot be said.
     Previewed(Box<Pending>, Option<Result<String, String>>),
     /// The standing approvals that calls like this one could have, from narrow to broad.
@@ -149,7 +155,7 @@ pub(super) fn spawn(
         while let Some(command) = incoming.recv().await {
             tracing::debug!(target: CLI, conversation = %id, command = command.name(), "command taken");
             let outcome = match command {
-                Command::Steer(content) => steer(&conversations, &id, &scope, content, &tell).await,
+                Command::Steer(content) => steer(&conversations, &id, &scope, (content, None), &tell).await,
                 Command::TakeBackToSteer(turn, content) => {
                     take_back_to_steer(&conversations, &id, &scope, (turn, content), &tell).await
                 }
@@ -286,26 +292,36 @@ async fn resume(conversations: &Conversations, id: &ConversationId, scope: &Scop
     }
 }
 
-/// Gives a message to the turn that runs. What becomes of it is told when that is known.
+/// Gives a message to the turn that runs, maybe one that was queued before. What becomes of it is told when that is known.
 async fn steer(
     conversations: &Conversations,
     id: &ConversationId,
     scope: &Scope,
-    content: Content,
+    (content, queued): (Content, Option<TurnId>),
     tell: &Sender<CommandOutcome>,
 ) -> Option<CommandOutcome> {
     match conversations.send_while(id, content, scope.clone(), WhileBusy::Steer).await {
         Ok(handle) if handle.is_remote() => Some(CommandOutcome::Remote),
         Ok(handle) => {
-            let tell = tell.clone();
+            let (turn, tell) = (handle.turn().clone(), tell.clone());
+            let stored = match queued {
+                Some(queued) => CommandOutcome::Redirected(queued, turn.clone()),
+                None => CommandOutcome::Steering(turn.clone()),
+            };
+            // Before what becomes of it. The session may have gone away.
+            drop(tell.send(stored).await);
             tokio::spawn(async move {
                 // Why it was refused is a notice of the turn. The session may have gone away.
-                let _ = handle.wait().await;
-                drop(tell.send(CommandOutcome::Steered).await);
+                if !matches!(handle.wait().await, Err(TurnError::TakenBack)) {
+                    drop(tell.send(CommandOutcome::Steered(turn)).await);
+                }
             });
             None
         }
-        Err(error) => Some(CommandOutcome::Failed(Problem::error(with_causes(&error)))),
+        Err(error) => {
+            let problem = Problem::error(with_causes(&error));
+            Some(if queued.is_some() { CommandOutcome::Failed(problem) } else { CommandOutcome::NotSteered(problem) })
+        }
     }
 }
 
@@ -317,10 +333,7 @@ async fn take_back_to_steer(
     tell: &Sender<CommandOutcome>,
 ) -> Option<CommandOutcome> {
     match conversations.take_back(id, &turn, scope.clone()).await {
-        Ok(true) => match steer(conversations, id, scope, content, tell).await {
-            None => Some(CommandOutcome::Redirected(turn)),
-            refused => refused,
-        },
+        Ok(true) => steer(conversations, id, scope, (content, Some(turn)), tell).await,
         Ok(false) => Some(CommandOutcome::TakenBack(turn, Err("its turn has begun"))),
         Err(error) => Some(CommandOutcome::Failed(Problem::error(with_causes(&error)))),
     }

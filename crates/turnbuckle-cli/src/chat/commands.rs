@@ -24,6 +24,15 @@ pub(super) const COMMANDS: &[SlashCommand] = &[
     SlashCommand { name: "exit", about: "leave; a turn that waits goes on waiting" },
 ];
 
+/// What is obeyed from a pipe: what looks, and what begins or ends a conversation. Other lines may come from anybody whose words a program
+/// passes on, and must not choose where the conversation is sent, whose it is, or what is put back.
+const FROM_A_PIPE: [&str; 8] = ["help", "hooks", "trace", "tools", "mcp", "clear", "cost", "exit"];
+
+/// Whether a line that no person typed may be this command.
+pub(super) fn is_for_pipes(name: &str) -> bool {
+    FROM_A_PIPE.contains(&name)
+}
+
 /// What a typed line is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input<'a> {
@@ -77,21 +86,21 @@ const HELP: &str = "\
 A line is a message; typed while a turn runs, it is queued: Up takes it back, Ctrl-S gives it to the running turn instead.
 Alt-Enter, or a backslash and Enter, begins a new line. Tab completes /commands and @files; Ctrl-R searches what was typed before.
 !COMMAND runs a command of yours; the next message has its output. A path to a picture in a message sends the picture.
-What a turn asks: a approves, d denies, e edits the arguments, A approves always, v shows all of what was cut. A key counts when the question has been there for
-half a second and nothing is typed; otherwise Enter is needed. y and n work as well, any other text refuses with that reason.
-Esc interrupts the turn. Ctrl-C cancels the turn and what is queued; again leaves. Ctrl-D and /exit leave; a turn that waits goes on waiting.
+What a turn asks: a approves, d denies, e edits the arguments, A approves always, v shows all of what was cut. A key counts when the question has been there for half a second and nothing is typed; otherwise Enter is needed. y and n work as well, any other text refuses with that reason, and Esc clears it.
+Esc interrupts the turn and brings back what waits. Ctrl-C cancels the turn and what is queued; again leaves. Ctrl-D and /exit leave; a turn that waits goes on waiting.
 Ctrl-O shows what the model thought.
 Elsewhere: `turnbuckle list`, `show ID`, `trace ID`, `resolve ID CALL`, `cancel ID`.";
 
 /// The help with all commands.
 pub(super) fn help() -> String {
-    format!("{HELP}{}", list())
+    format!("{HELP}{}", list(|_| true))
 }
 
-/// All commands, each behind a line end.
-pub(super) fn list() -> String {
+/// All commands of which this is true, each behind a line end.
+pub(super) fn list(is_listed: impl Fn(&str) -> bool) -> String {
     let width = COMMANDS.iter().map(|command| command.name.len()).max().unwrap_or(0);
-    COMMANDS.iter().map(|SlashCommand { name, about }| format!("\n/{name:<width$}  {about}")).collect()
+    let listed = COMMANDS.iter().filter(|command| is_listed(command.name));
+    listed.map(|SlashCommand { name, about }| format!("\n/{name:<width$}  {about}")).collect()
 }
 
 #[cfg(test)]
@@ -110,6 +119,11 @@ mod tests {
         {
             assert!(help.contains(key), "{key:?} is not in:\n{help}");
         }
+    }
+
+    #[test]
+    fn no_paragraph_of_the_help_is_broken_by_hand() {
+        assert!(HELP.lines().all(|line| line.ends_with('.')), "the screen breaks lines: {HELP}");
     }
 
     #[test]

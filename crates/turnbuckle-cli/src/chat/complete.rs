@@ -10,6 +10,8 @@ use crate::project::OWN_FOLDER;
 
 /// How many files of the project are offered to choose from.
 const MOST_FILES: usize = 20_000;
+/// How many files are looked at for them.
+const MOST_WALKED: usize = 200_000;
 /// How many candidates are shown.
 const SHOWN: usize = 6;
 
@@ -130,21 +132,40 @@ pub(super) fn list_files(folder: PathBuf) -> oneshot::Receiver<Vec<String>> {
 }
 
 fn walk(folder: &Path) -> Vec<String> {
-    // Files like `.github/workflows/ci.yml` are the project's as well; what is kept for git and for this program is not.
+    // What is kept for git and for this program is nobody's file, at any depth: a project may hold repositories.
     let is_own = |entry: &ignore::DirEntry| {
-        entry.depth() == 1 && [".git", OWN_FOLDER].iter().any(|own| entry.file_name() == *own)
+        entry.depth() > 0 && [".git", OWN_FOLDER].iter().any(|own| entry.file_name() == *own)
     };
+    // In a repository, files like `.github/workflows/ci.yml` are the project's as well. Elsewhere nothing tells them from caches and keys.
+    let is_repository = folder.ancestors().any(|above| above.join(".git").exists());
     let walk = ignore::WalkBuilder::new(folder)
-        .hidden(false)
+        .hidden(!is_repository)
         .follow_links(false)
         .filter_entry(move |entry| !is_own(entry))
         .build();
     let files = walk.filter_map(Result::ok).filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
     let names = files.filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_str()?.to_owned()));
     // A name with a line end in it would be another text than the one that was chosen.
-    let mut names: Vec<String> = names.filter(|name| !name.contains(char::is_control)).take(MOST_FILES).collect();
-    names.sort();
-    names
+    let names = names.take(MOST_WALKED).filter(|name| !name.contains(char::is_control));
+    chosen(names, MOST_FILES)
+}
+
+/// So many of these names, in order. Hidden files come in only as far as the others leave room.
+fn chosen(names: impl Iterator<Item = String>, most: usize) -> Vec<String> {
+    let (mut hidden, mut others) = (Vec::new(), Vec::new());
+    for name in names {
+        let kind = if name.split('/').any(|part| part.starts_with('.')) { &mut hidden } else { &mut others };
+        if kind.len() < most {
+            kind.push(name);
+        }
+        if others.len() >= most {
+            break;
+        }
+    }
+    hidden.truncate(most - others.len());
+    others.append(&mut hidden);
+    others.sort();
+    others
 }
 
 #[cfg(test)]
@@ -184,5 +205,29 @@ mod tests {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         assert_eq!(walk(folder.path()), [".github/ci.yml", ".gitignore", "a.txt"]);
+        for inside in [".git", OWN_FOLDER] {
+            std::fs::create_dir_all(folder.path().join("vendor").join(inside)).unwrap();
+            std::fs::write(folder.path().join("vendor").join(inside).join("config"), "").unwrap();
+        }
+        std::fs::write(folder.path().join("vendor/b.txt"), "").unwrap();
+        let offered = walk(folder.path());
+        assert_eq!(
+            offered,
+            [".github/ci.yml", ".gitignore", "a.txt", "vendor/b.txt"],
+            "insides of repositories are not"
+        );
+    }
+
+    #[test]
+    fn hidden_files_are_offered_in_a_repository_only_and_push_no_other_out() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(".cache")).unwrap();
+        for name in [".cache/page", ".netrc", "a.txt"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(walk(folder.path()), ["a.txt"]);
+        let names = [".cache/a", ".cache/b", "b/.c", "a.txt", "z.txt"].map(str::to_owned);
+        assert_eq!(chosen(names.clone().into_iter(), 2), ["a.txt", "z.txt"]);
+        assert_eq!(chosen(names.into_iter(), 3), [".cache/a", "a.txt", "z.txt"]);
     }
 }

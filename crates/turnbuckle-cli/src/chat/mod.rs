@@ -44,6 +44,7 @@ use crate::demo::{self, Played};
 use crate::exit::Exit;
 use crate::inspect::left_turns;
 use crate::logging::CLI;
+use crate::output;
 use crate::problem::Problem;
 use crate::run::{Ready, ResolveHints, conversation};
 use crate::signals::Heard;
@@ -69,11 +70,16 @@ pub(crate) async fn open(trust: TrustOptions, common: &Common) -> Result<Exit, S
         };
     }
     let common = &trust.noted_in(common);
-    let ready = Ready::of(prepare(common, Gate::Needed(trust)))?;
+    let prepared = prepare(common, Gate::Needed(trust));
+    // Who has conversations here knows the story.
+    let is_known = prepared.store.is_there();
+    let ready = Ready::of(prepared)?;
     let common = &ready.with_store(common);
     if ready.is_demo() {
-        // Ctrl-C skips the rest of it.
-        if let Played::CutOff(Heard::Leave) = demo::play().await? {
+        if is_known {
+            output::say("the demo model answers; `turnbuckle | cat` plays its story again");
+        } else if let Played::CutOff(Heard::Leave) = demo::play().await? {
+            // Ctrl-C only skips the rest of it.
             return Ok(Exit::Cancelled);
         }
     }

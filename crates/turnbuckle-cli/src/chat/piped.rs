@@ -6,6 +6,7 @@ mod slash;
 
 use std::io::{self, BufRead as _, Read as _};
 use std::thread;
+use std::time::Instant;
 
 use tokio::sync::mpsc::{Receiver, channel};
 use turnbuckle::conversation::{SendError, TakenUp};
@@ -27,6 +28,9 @@ use crate::show::{INDENT, asked_text, clean, diff_text, terminal_width};
 use crate::signals::Heard;
 use crate::trust::TrustOptions;
 
+/// How many lines of a person wait to be taken. They are read when they are typed, so that it is known when that was.
+const TYPED_AHEAD: usize = 1024;
+
 /// The longest line.
 const LONGEST: u64 = 1 << 20;
 
@@ -39,16 +43,19 @@ pub(super) async fn chat(
     trust: TrustOptions,
 ) -> Result<Exit, Stopped> {
     let (mut ready, mut id, mut carry_on, mut common) = (ready, id, carry_on, common.clone());
-    let (mut lines, mut lost_line) = (lines(), false);
+    let (mut lines, mut kept) = (lines(is_watched()), Kept { exit: Exit::Completed, lost_line: false });
     loop {
-        match talk(&ready, id, carry_on, &common, (&mut lines, &mut lost_line)).await? {
+        match talk(&ready, id, carry_on, &common, (&mut lines, &mut kept)).await? {
             Leave::Exit(exit) => return Ok(exit),
             Leave::Again { id: next, model } => {
                 (id, carry_on) = (next, CarryOn::default());
                 let Some(model) = model else { continue };
                 match with_model(model, &common, trust) {
                     Ok(with_model) => (ready, common) = with_model,
-                    Err(stopped) => crate::output::report(&stopped.problems),
+                    Err(stopped) => {
+                        crate::output::report(&stopped.problems);
+                        kept = Kept { exit: Exit::Failed, lost_line: true };
+                    }
                 }
             }
         }
@@ -61,7 +68,7 @@ async fn talk(
     id: ConversationId,
     carry_on: CarryOn,
     common: &Common,
-    (lines, lost_line): (&mut Receiver<io::Result<String>>, &mut bool),
+    (lines, kept): (&mut Receiver<io::Result<Typed>>, &mut Kept),
 ) -> Result<Leave, Stopped> {
     let display = DisplayOptions::default();
     let (told, mut others) = taken_up();
@@ -81,9 +88,10 @@ async fn talk(
         watch,
         ready,
         is_watched: is_watched(),
-        exit: Exit::Completed,
-        lost_line: *lost_line,
+        exit: kept.exit,
+        lost_line: kept.lost_line,
         pending: Vec::new(),
+        asked_at: None,
         mode: Mode::Plain,
         ran: String::new(),
         over: false,
@@ -127,13 +135,26 @@ async fn talk(
     }
     piped.watch.wait_for_leftovers().await;
     maintenance.abort();
-    *lost_line = piped.lost_line;
+    *kept = Kept { exit: piped.exit, lost_line: piped.lost_line };
     let exit = if piped.lost_line && piped.exit == Exit::Completed { Exit::Failed } else { piped.exit };
-    let exit = piped.watch.finish(exit).await;
-    Ok(match piped.again {
-        Some(again) if exit != Exit::Cancelled => again,
-        _ => Leave::Exit(exit),
+    let Some(again) = piped.again else { return Ok(Leave::Exit(piped.watch.finish(exit).await)) };
+    // What is written now may fail, or be cut off by a signal. The last turn may have been cancelled long ago, and does not count here.
+    Ok(match piped.watch.finish(Exit::Completed).await {
+        Exit::Completed => again,
+        Exit::Cancelled => Leave::Exit(Exit::Cancelled),
+        failed => {
+            *kept = Kept { exit: failed, lost_line: true };
+            again
+        }
     })
+}
+
+/// What one conversation of a chat leaves to the next one.
+struct Kept {
+    /// That of the last turn.
+    exit: Exit,
+    /// A line came to nothing.
+    lost_line: bool,
 }
 
 struct Piped<'a> {
@@ -146,6 +167,8 @@ struct Piped<'a> {
     lost_line: bool,
     /// What the turn asks the person who types; the next line answers the first of them. What others must answer is not here.
     pending: Vec<Pending>,
+    /// When what the next line answers was shown last.
+    asked_at: Option<Instant>,
     /// What the next line is, if not a plain answer.
     mode: Mode,
     /// What commands of the person's own said since the last message.
@@ -181,7 +204,7 @@ impl Piped<'_> {
         stays
     }
 
-    async fn line(&mut self, line: &str) {
+    async fn line(&mut self, Typed { text: line, at }: &Typed) {
         self.interrupted = false;
         let (id, scope) = (self.watch.id.clone(), self.watch.scope.clone());
         let asked = self.pending.first().cloned();
@@ -193,6 +216,8 @@ impl Piped<'_> {
                 self.slash(name, rest).await;
             }
             (_, _) if matches!(self.mode, Mode::Pick(_)) => self.picked(line.trim()),
+            (Input::Nothing, Some(_)) if self.is_too_early(*at) => {}
+            (_, Some(asked)) if self.is_too_early(*at) => self.tell_too_early(&asked, line),
             (_, Some(asked)) => self.answer(&asked, line).await,
             (Input::Nothing, None) => {}
             (Input::Unknown(command), None) => self.watch.output.err(format!("{}\n", commands::unknown(command))),
@@ -262,13 +287,26 @@ impl Piped<'_> {
             // The question before what to do about it, and what can be typed last.
             let label = self.show_asked().await;
             self.exit = self.watch.tell(&rest);
-            return label.iter().for_each(|label| self.watch.output.err(label.clone()));
+            label.iter().for_each(|label| self.watch.output.err(label.clone()));
+            self.asked_at = Some(Instant::now());
+            return self.heed_signals(false);
         }
         self.exit = self.watch.tell(&rest);
         self.pending.clear();
-        // After a cancelled turn the rest of the input is not read, unless a person types it.
         let is_cancelled = matches!(&rest, Ok(TurnStatus::Ended(ended)) if ended.outcome == Outcome::Cancelled);
-        self.over = is_cancelled && !(self.is_watched && self.watch.goes_on());
+        self.heed_signals(is_cancelled);
+    }
+
+    /// What signals that came during a turn mean for the chat. One that came too late to cancel the turn must not make the next
+    /// Ctrl-C end the program at once, with a turn of it open.
+    fn heed_signals(&mut self, is_cancelled: bool) {
+        // Once a signal came, the rest of the input is not read, unless a person types it and nothing asked the program to end.
+        self.over = if self.is_watched { !self.watch.goes_on() } else { self.watch.is_leaving() };
+        if self.over {
+            self.exit = Exit::Cancelled;
+        }
+        // A closed stdout cancels as well.
+        self.over |= is_cancelled && !self.is_watched;
     }
 
     /// Shows what the next line answers: all of it, since nothing can be drawn again, with what the call would change. Returns what
@@ -299,15 +337,22 @@ fn laid_out(label: &str, text: &str) -> String {
     labels.zip(text.lines()).map(|(label, line)| format!("{label:<INDENT$}{line}\n")).collect()
 }
 
+/// A line, and when it was read.
+struct Typed {
+    text: String,
+    at: Instant,
+}
+
 /// Lines of stdin, read by a thread. It ends with the program, because a blocking read cannot be interrupted.
-fn lines() -> Receiver<io::Result<String>> {
-    let (send, lines) = channel(1);
+fn lines(is_watched: bool) -> Receiver<io::Result<Typed>> {
+    // A terminal gives short lines; those of a program may be long, and wait where they come from.
+    let (send, lines) = channel(if is_watched { TYPED_AHEAD } else { 1 });
     let read = move || {
         loop {
             let line = next_line();
             let last = !matches!(line, Ok(Some(_)));
             let sent = match line.transpose() {
-                Some(line) => send.blocking_send(line).is_ok(),
+                Some(line) => send.blocking_send(line.map(|text| Typed { text, at: Instant::now() })).is_ok(),
                 None => false,
             };
             if last || !sent {

@@ -1,5 +1,7 @@
 //! What a turn asks of the person: shown in full, and a typed line as its answer.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use turnbuckle::event::Question;
 use turnbuckle::message::Text;
@@ -8,6 +10,10 @@ use turnbuckle::store::Answer;
 use turnbuckle::trace::in_order;
 
 use crate::show::{Line, Tone, clean, columns, name};
+
+/// How long a question must have been on the screen before a key, or a line where nothing is drawn, answers it: nobody approves with what was
+/// meant for something else.
+pub(super) const READ_FIRST: Duration = Duration::from_millis(500);
 
 /// The most rows of one argument that a question shows at once: what is longer says how much is missing.
 const ROWS: usize = 60;

@@ -6,10 +6,13 @@ use turnbuckle::Agent;
 use turnbuckle::hook::Point;
 
 use crate::mcp::ServerLine;
-use crate::show::{brief, name};
+use crate::show::{name, opening};
 
 /// What MCP tools are called: `mcp__SERVER__TOOL`.
 const MCP: &str = "mcp__";
+
+/// How much is shown of what a tool says of itself.
+const DESCRIPTION: usize = 160;
 
 /// What can stand behind `/permissions`.
 pub(super) const PERMISSIONS: &str = "`/permissions` lists them, `/permissions revoke ID` ends one";
@@ -31,7 +34,7 @@ pub(super) fn hooks(agent: &Agent) -> String {
 pub(super) fn tools(agent: &Agent) -> String {
     let line = |tool: &turnbuckle::tool::Definition| {
         let asks = if agent.needs_approval(&tool.name) { " (asks first)" } else { "" };
-        format!("{}{asks}: {}", name(&tool.name), brief(&tool.description))
+        format!("{}{asks}: {}", name(&tool.name), opening(&tool.description, DESCRIPTION))
     };
     let lines: Vec<String> = agent.tools().iter().map(line).collect();
     if lines.is_empty() { "no tools".to_owned() } else { lines.join("\n") }

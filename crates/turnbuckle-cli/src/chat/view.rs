@@ -51,6 +51,14 @@ pub(super) struct Sent {
     pub(super) turn: Option<TurnId>,
 }
 
+/// A message for the turn that runs, which is not part of it yet.
+#[derive(Clone, Debug)]
+pub(super) struct Steering {
+    pub(super) text: String,
+    /// Its id, once it is stored: that of the turn which it opens if it comes too late.
+    pub(super) id: Option<TurnId>,
+}
+
 /// Everything on the screen.
 pub(super) struct View {
     pub(super) output: Output,
@@ -58,7 +66,7 @@ pub(super) struct View {
     /// Messages that were typed and whose turn has not begun.
     pub(super) sent: VecDeque<Sent>,
     /// Messages that were typed for the turn that runs and are not part of it yet.
-    pub(super) steering: VecDeque<String>,
+    pub(super) steering: VecDeque<Steering>,
     pub(super) status: Status,
     /// Lines between what happens and what is typed: keys for a question, completions.
     pub(super) hint: Vec<Row>,
@@ -350,7 +358,7 @@ impl View {
 
     /// What was typed stands there already, unless it was queued, a hook rewrote it, or another process sent it.
     fn accepted(&mut self, text: &str) {
-        if let Some(place) = self.steering.iter().position(|steering| steering == text) {
+        if let Some(place) = self.steering.iter().position(|steering| steering.text == text) {
             self.steering.remove(place);
             return self.user_said("steer", text);
         }

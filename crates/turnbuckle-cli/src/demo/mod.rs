@@ -175,8 +175,8 @@ impl Stage {
              real error; only the repaired file ended the turn.",
             "Yours: any program can be such a hook. `turnbuckle --help` shows one for turnbuckle.toml, and \
              `turnbuckle check` judges the file.",
-            "Next: `turnbuckle run \"…\" --model script:FILE` runs one turn; `turnbuckle --help` and README.md have the \
-             rest.",
+            "Next: `turnbuckle init` writes a turnbuckle.toml with a model of yours. `turnbuckle run \"…\" --model \
+             script:FILE` runs one turn; `turnbuckle --help` and README.md have the rest.",
         ];
         for line in lines {
             self.say(layout, Tone::Plain, line);

@@ -294,13 +294,19 @@ impl Watch {
         }
     }
 
-    /// Goes on after a turn that a Ctrl-C cancelled, if nothing asked the program to end: the next Ctrl-C is a first one again. False if it is to end.
+    /// Goes on after a turn, if nothing asked the program to end: the next Ctrl-C is a first one again, also where one came too late to cancel
+    /// the turn. False if it is to end.
     pub(crate) fn goes_on(&mut self) -> bool {
         if !self.is_to_end {
             self.is_leaving = false;
             self.signals.begin_anew();
         }
         !self.is_to_end
+    }
+
+    /// Whether a signal came while a turn ran.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     /// Whether the acting user may read the conversation, and so sees what happens in it.

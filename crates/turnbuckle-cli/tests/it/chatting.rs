@@ -97,6 +97,32 @@ fn from_a_pipe_commands_are_taken_and_commands_for_the_shell_are_not() {
 }
 
 #[test]
+fn from_a_pipe_no_line_chooses_the_model_the_conversation_or_what_is_put_back() {
+    let folder = Folder::with_script(r#"{ "text": "one" }, { "text": "two" }"#);
+    folder.run(&["run", "-c", "other", "secret"]).exits(0);
+    for refused in
+        ["/model openai@http://127.0.0.1:9/v1:x", "/resume other", "/resume", "/undo", "/permissions revoke s_1"]
+    {
+        let id = format!("c{}", refused.len());
+        let input = format!("{refused}\nfirst\n");
+        let ran = folder.run_with_stdin(&["chat", "-c", &id], input.as_bytes()).exits(1).prints("one\n");
+        let word = refused.split(' ').next().unwrap();
+        ran.says(&format!("{word} is for a person at a terminal"));
+    }
+    let help = folder.run_with_stdin(&["chat"], b"/help\n").exits(0).says("/tools");
+    assert!(!help.err.contains("/undo"), "{}", help.err);
+}
+
+#[test]
+fn from_a_pipe_a_new_conversation_keeps_the_exit_code_of_the_last_turn() {
+    let folder = Folder::with_script(r#"{ "text": "one" }"#);
+    folder.run_with_stdin(&["chat", "-c", "w"], b"first\nsecond\n/clear\n").exits(1).says("the script has 1 reply");
+    folder.run_with_stdin(&["chat"], b"first\nsecond\n/clear\nthird\n").exits(0).prints("one\none\n");
+    let folder = Folder::with_script(WRITE);
+    folder.run_with_stdin(&["chat"], b"write it\n").exits(4);
+}
+
+#[test]
 fn rubbish_from_a_pipe_is_an_error() {
     let folder = Folder::with_script(r#"{ "text": "one" }"#);
     folder.run_with_stdin(&["chat"], b"\xff\xfe\n").exits(1).prints("").says("not UTF-8");

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::program::{Folder, Ran};
+use crate::screen::Screen;
 
 #[track_caller]
 fn tells_the_story(ran: &Ran) {
@@ -72,4 +73,16 @@ fn it_leaves_nothing_behind() {
 fn what_it_says_and_what_a_person_can_do_are_paragraphs_of_their_own() {
     let ran = Folder::new().run(&["run", "--quiet", "--model", "demo", "hello there"]).exits(0);
     assert!(ran.out.contains("You said: hello there\n\nA real model answers with a key"), "{}", ran.out);
+}
+
+#[test]
+fn in_a_terminal_the_story_is_not_played_again_where_conversations_are() {
+    let folder = Folder::new();
+    folder.run(&["run", "hi"]).exits(0);
+    let mut screen = Screen::open(&folder, &[]);
+    screen.shows("`turnbuckle | cat` plays its story again");
+    screen.shows("conversation c_");
+    assert_eq!(screen.count("the turn and the hooks on it"), 0);
+    screen.types("\u{4}");
+    screen.exits(0);
 }

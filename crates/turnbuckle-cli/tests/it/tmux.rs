@@ -190,6 +190,30 @@ fn escape_interrupts_and_what_is_queued_comes_back() {
     tmux.shows("agent     second answer");
 }
 
+#[test]
+fn escape_brings_back_what_was_meant_for_the_turn_that_runs() {
+    let folder = Folder::with_script(&format!(r#"{}, {{ "text": "second answer" }}"#, slow(3000)));
+    let Some(tmux) = chat(&folder) else { return };
+    tmux.rests();
+    tmux.types("go");
+    tmux.presses(&["Enter"]);
+    tmux.shows("word word");
+    tmux.types("not there");
+    tmux.presses(&["C-s"]);
+    tmux.shows("steering  not there");
+    tmux.types("and then");
+    tmux.presses(&["Enter"]);
+    tmux.shows("queued    and then");
+    tmux.presses(&["Escape"]);
+    tmux.shows("cancelled by user local");
+    tmux.shows("› not there");
+    tmux.shows("and then");
+    tmux.lacks("steering  not there");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let said = folder.run(&["show", "w", "--json"]).exits(0).out;
+    assert_eq!(said.matches(r#""type":"user_message""#).count(), 1, "no turn began with it: {said}");
+}
+
 /// Sends a reply back once, and lets the next one stand.
 const ONCE: &str = r#"if [ -e seen ]; then exit 0; fi
 : >seen

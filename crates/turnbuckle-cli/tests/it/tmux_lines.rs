@@ -1,5 +1,7 @@
 //! A chat for somebody who listens to the screen: line by line, nothing is drawn twice, and everything can be done that a drawn chat can do.
 
+use std::time::Duration;
+
 use crate::program::Folder;
 use crate::tmux_pane::Tmux;
 
@@ -12,6 +14,12 @@ fn chat(folder: &Folder) -> Option<Tmux> {
 fn enters(tmux: &Tmux, line: &str) {
     tmux.types(line);
     tmux.presses(&["Enter"]);
+}
+
+/// A line that was typed before the question could be read is no answer.
+fn answers(tmux: &Tmux, line: &str) {
+    std::thread::sleep(Duration::from_millis(700));
+    enters(tmux, line);
 }
 
 fn write(id: &str, name: &str) -> String {
@@ -29,10 +37,10 @@ fn somebody_who_listens_has_the_commands_and_the_answers_of_a_drawn_chat() {
     tmux.shows("write_file (asks first)");
     enters(&tmux, "write it");
     tmux.shows("a approves, d denies, e edits the arguments, A approves always");
-    enters(&tmux, "A");
+    answers(&tmux, "A");
     tmux.shows("1  this file, whatever is written into it");
     tmux.shows("3  any file of the project");
-    enters(&tmux, "1");
+    answers(&tmux, "1");
     tmux.shows("all done");
     enters(&tmux, "again");
     tmux.shows("done again");
@@ -49,6 +57,8 @@ fn somebody_who_listens_has_the_commands_and_the_answers_of_a_drawn_chat() {
     tmux.shows("conversation c_");
     enters(&tmux, "/resume");
     tmux.shows("1  w  write it");
+    enters(&tmux, "what was it?");
+    tmux.shows("not sent: what was it?");
     enters(&tmux, "1");
     tmux.until("the first conversation is back", |pane| pane.matches("conversation w").count() == 2);
     enters(&tmux, "/exit");
@@ -65,14 +75,14 @@ fn somebody_who_listens_denies_with_a_reason_and_edits_arguments() {
     let Some(tmux) = chat(&folder) else { return };
     enters(&tmux, "write it");
     tmux.shows("a approves, d denies");
-    enters(&tmux, "d");
+    answers(&tmux, "d");
     tmux.shows("why not?");
     enters(&tmux, "not today");
     tmux.shows("c1: denied by user local");
     tmux.shows("all done");
     enters(&tmux, "again");
     tmux.until("the second question stands", |pane| pane.matches("a approves, d denies").count() == 2);
-    enters(&tmux, "e");
+    answers(&tmux, "e");
     tmux.shows("the next line is the arguments as JSON");
     enters(&tmux, r#"{"path": "c.txt", "content": "2"}"#);
     tmux.shows("done again");
@@ -97,5 +107,59 @@ fn ctrl_c_cancels_the_turn_of_somebody_who_listens_and_the_chat_goes_on() {
     tmux.presses(&["C-c"]);
     tmux.shows("Ctrl-C again leaves");
     tmux.presses(&["C-c"]);
+    tmux.exits(130);
+}
+
+#[test]
+fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
+    let call = write("c1", "a.txt").replacen('{', r#"{ "delay_ms": 1500, "#, 1);
+    let folder = Folder::with_script(&format!(r#"{call}, {{ "text": "all done" }}"#));
+    let Some(tmux) = chat(&folder) else { return };
+    for line in ["write it", "yes", "a"] {
+        enters(&tmux, line);
+    }
+    tmux.shows("typed before this was asked, so it is no answer and was not sent: yes");
+    tmux.shows("typed before this was asked, so it is no answer and was not sent: a");
+    assert_eq!(folder.read("a.txt"), "");
+    answers(&tmux, "a");
+    tmux.shows("all done");
+    assert_eq!(folder.read("a.txt"), "1");
+}
+
+#[test]
+fn a_ctrl_c_that_came_too_late_to_cancel_the_turn_is_forgotten_and_a_sigterm_is_not() {
+    let hook =
+        "[[hooks]]\nuse = \"command\"\nname = \"slow\"\non = \"ended\"\nrun = \"touch ending; sleep 2; touch over\"\n";
+    let folder = Folder::with_config(r#"{ "text": "one" }, { "text": "two" }"#, hook);
+    let Some(tmux) = chat(&folder) else { return };
+    enters(&tmux, "go");
+    tmux.until("the hook runs", |_| folder.path().join("ending").exists());
+    tmux.presses(&["C-c"]);
+    tmux.shows("waiting for hooks that run after the turn");
+    tmux.until("the hook is done", |_| folder.path().join("over").exists());
+    std::thread::sleep(Duration::from_millis(500));
+    tmux.presses(&["C-c"]);
+    tmux.shows("Ctrl-C again leaves");
+    for made in ["ending", "over"] {
+        std::fs::remove_file(folder.path().join(made)).unwrap();
+    }
+    enters(&tmux, "again");
+    tmux.until("the hook runs again", |_| folder.path().join("ending").exists());
+    tmux.sends("-TERM");
+    tmux.exits(130);
+}
+
+#[test]
+fn after_a_turn_that_was_cancelled_another_conversation_can_be_begun() {
+    let words = "\"word \",".repeat(2000);
+    let folder = Folder::with_script(&format!(r#"{{ "chunks": [{words}"end"], "delay_ms": 60 }}"#));
+    let Some(tmux) = chat(&folder) else { return };
+    enters(&tmux, "go");
+    tmux.shows("word word");
+    tmux.presses(&["C-c"]);
+    tmux.shows("cancelled by user local");
+    enters(&tmux, "/clear");
+    tmux.shows("conversation c_");
+    enters(&tmux, "/exit");
     tmux.exits(130);
 }

@@ -318,3 +318,26 @@ fn what_an_mcp_server_asks_is_answered_in_the_chat_and_sent_only_when_it_was_see
     assert!(shown.contains("the answer was accept") && shown.contains("not a real one"), "{shown}");
     assert!(shown.contains("the answer was decline"), "{shown}");
 }
+
+#[test]
+fn a_stray_key_at_a_question_denies_nothing_and_escape_clears_what_was_typed() {
+    let folder = asking("write_file", &serde_json::json!({ "path": "a.txt", "content": "x" }));
+    let Some(tmux) = chat(&folder, (100, 40), &[]) else { return };
+    tmux.shows("a approves");
+    std::thread::sleep(READ);
+    tmux.types("v");
+    tmux.shows("all of it is shown already");
+    tmux.types("no, not ther");
+    tmux.shows("Enter denies with this reason");
+    tmux.shows("Esc clears");
+    tmux.presses(&["Escape"]);
+    tmux.lacks("no, not ther");
+    tmux.shows("a approves");
+    tmux.types("yes");
+    tmux.shows("Enter approves");
+    tmux.presses(&["Escape"]);
+    tmux.lacks("Enter approves");
+    tmux.types("a");
+    tmux.shows("agent     all done");
+    assert_eq!(folder.read("a.txt"), "x");
+}

@@ -1,6 +1,7 @@
 //! What a turn asks, answered by lines. A person has the same answers as on a screen that is drawn; a line of a program is a plain one.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use turnbuckle::ConversationId;
 use turnbuckle::event::Question;
@@ -9,7 +10,7 @@ use turnbuckle::store::{Answer, GivenAnswer, StandingApproval};
 use turnbuckle_tools::rules;
 
 use super::super::command_queue::{Command, CommandOutcome};
-use super::super::question;
+use super::super::question::{self, READ_FIRST};
 use super::Piped;
 use crate::problem::Problem;
 use crate::show::clean;
@@ -28,6 +29,9 @@ pub(super) enum Mode {
     Pick(Vec<ConversationId>),
 }
 
+/// What can be typed while rules are offered.
+const OFFERED: &str = "a number stores that rule and approves this call; an empty line goes back";
+
 impl Piped<'_> {
     /// What can be typed.
     pub(super) fn label(&self, asked: &Pending) -> String {
@@ -44,6 +48,18 @@ impl Piped<'_> {
             }
             question => question::label(question).trim_end_matches(" › ").to_owned(),
         }
+    }
+
+    /// Whether a person typed a line before what it would answer could be read: nobody approves with a line that was meant for something
+    /// else. Lines of a program come whenever they come.
+    pub(super) fn is_too_early(&self, typed: Instant) -> bool {
+        self.is_watched && self.asked_at.is_some_and(|asked| typed < asked + READ_FIRST)
+    }
+
+    pub(super) fn tell_too_early(&self, asked: &Pending, line: &str) {
+        let line = clean(line.trim());
+        self.watch.output.err(format!("typed before this was asked, so it is no answer and was not sent: {line}\n"));
+        self.back_to(asked);
     }
 
     /// A line while something is asked.
@@ -108,8 +124,9 @@ impl Piped<'_> {
                     let remark = rules::remark(&approval.tool, &approval.arguments);
                     remark.iter().for_each(|remark| self.watch.output.err(clean(&format!("   {remark}\n"))));
                 }
-                self.watch.output.err("a number stores that rule and approves this call; an empty line goes back\n");
+                self.watch.output.err(format!("{OFFERED}\n"));
                 self.mode = Mode::Always(offered);
+                self.asked_at = Some(Instant::now());
             }
             other => self.tell(other),
         }
@@ -136,7 +153,11 @@ impl Piped<'_> {
 
     /// The question stands as before.
     fn back_to(&self, asked: &Pending) {
-        self.watch.output.err(format!("{}\n", self.label(asked)));
+        let label = match self.mode {
+            Mode::Always(_) => OFFERED.to_owned(),
+            _ => self.label(asked),
+        };
+        self.watch.output.err(format!("{label}\n"));
     }
 
     async fn give(&mut self, asked: &Pending, answer: GivenAnswer) {

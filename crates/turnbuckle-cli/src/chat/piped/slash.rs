@@ -13,6 +13,7 @@ use super::answers::Mode;
 use super::{Piped, laid_out};
 use crate::exit::Exit;
 use crate::model_name::ModelName;
+use crate::problem::Problem;
 use crate::show::clean;
 use crate::signals::Heard;
 
@@ -27,6 +28,9 @@ Of what a turn asks, a approves, d denies and asks why, e edits the arguments, A
 !COMMAND runs a command of yours; the next message has its output. A path to a picture in a message sends the picture.
 Ctrl-C cancels the turn; twice at rest it leaves.";
 
+/// What is said where a conversation is chosen.
+const CHOOSE: &str = "a number goes on with that conversation, an empty line stays here";
+
 impl Piped<'_> {
     /// The model's name, as it may be shown.
     pub(super) fn model(&self) -> String {
@@ -34,11 +38,18 @@ impl Piped<'_> {
     }
 
     pub(super) async fn slash(&mut self, command: &str, rest: &str) {
+        if !self.is_watched && !commands::is_for_pipes(command) {
+            let problem =
+                Problem::error(format!("/{command} is for a person at a terminal, and is not taken from a pipe"));
+            let hint = "/help says what is; `--model NAME` and `-c ID` choose a model and a conversation";
+            return self.refused(&problem.hint(hint));
+        }
         let agent = self.watch.conversations.agent().clone();
         match command {
             "help" => {
                 let more = if self.is_watched { format!("\n{BY_HAND}") } else { String::new() };
-                self.watch.output.err(format!("{HELP}{more}{}\n", commands::list()));
+                let list = commands::list(|name| self.is_watched || commands::is_for_pipes(name));
+                self.watch.output.err(format!("{HELP}{more}{list}\n"));
             }
             "hooks" => self.say("hooks", &told::hooks(&agent)),
             "tools" => self.say("tools", &told::tools(&agent)),
@@ -96,13 +107,18 @@ impl Piped<'_> {
         self.again = Some(Leave::Again { id, model: None });
     }
 
-    /// The number of a conversation.
+    /// The number of a conversation. Anything else is told back: it may have been meant as a message.
     pub(super) fn picked(&mut self, line: &str) {
         let Mode::Pick(found) = std::mem::replace(&mut self.mode, Mode::Plain) else { return };
         let chosen = line.parse::<usize>().ok().and_then(|number| found.get(number.checked_sub(1)?).cloned());
         match chosen {
             Some(id) => self.go_on_with(id),
-            None => self.watch.output.err(format!("this conversation goes on: {}\n", self.watch.id)),
+            None if line.is_empty() => self.watch.output.err(format!("this conversation goes on: {}\n", self.watch.id)),
+            None => {
+                let text = format!("{CHOOSE}\nnot sent: {line}\n");
+                self.watch.output.err(clean(&text));
+                self.mode = Mode::Pick(found);
+            }
         }
     }
 
@@ -125,7 +141,7 @@ impl Piped<'_> {
             Some(CommandOutcome::Conversations(found)) => {
                 let lines = found.iter().zip(1..).map(|((id, said), number)| format!("{number:>3}  {id}  {said}"));
                 self.say("resume", &lines.collect::<Vec<_>>().join("\n"));
-                self.watch.output.err("a number goes on with that conversation, an empty line stays here\n");
+                self.watch.output.err(format!("{CHOOSE}\n"));
                 self.mode = Mode::Pick(found.into_iter().map(|(id, _)| id).collect());
             }
             Some(CommandOutcome::Failed(problem)) => self.watch.output.problem(&problem),

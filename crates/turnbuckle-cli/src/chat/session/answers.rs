@@ -1,7 +1,7 @@
 //! Questions of a turn, answered in place: by one key, or by a line.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use turnbuckle::ConversationId;
 use turnbuckle::event::Question;
@@ -9,17 +9,14 @@ use turnbuckle::projection::Pending;
 use turnbuckle::store::{Answer, StandingApproval};
 
 use super::super::command_queue::{Command, TypedAnswer};
+use super::super::commands::Input;
 use super::super::keys::Key;
 use super::super::notify::Waiting;
-use super::super::question;
+use super::super::question::{self, READ_FIRST};
 use super::Session;
 use super::choice::Choice;
 use super::unseen::{Cut, beside, short};
 use crate::show::Tone;
-
-/// How long a question must have been on the screen before a key answers it: nobody approves with a key that was meant for
-/// something else.
-const READ_FIRST: Duration = Duration::from_millis(500);
 
 /// What the next line is, if it is neither a message nor a plain answer.
 #[derive(Debug)]
@@ -33,6 +30,12 @@ pub(super) enum Mode {
     Always(Choice),
     /// Which of these conversations to go on with.
     Pick(Vec<ConversationId>),
+}
+
+/// The key that a typed text is, if it is one that answers.
+fn key_of(text: &str) -> Option<char> {
+    let mut letters = text.chars();
+    letters.next().filter(|key| letters.next().is_none() && "adeAv".contains(*key))
 }
 
 impl Session {
@@ -71,6 +74,9 @@ impl Session {
             // What is offered stands there, with what keys do.
             Mode::Always(choice) => (choice.label(), Vec::new()),
             Mode::Pick(_) => (self.pick_label(), Vec::new()),
+            Mode::Plain if let Some(keys) = self.what_typed_answers(&pending.question) => {
+                (question::label(&pending.question).to_owned(), keys)
+            }
             Mode::Plain => {
                 let mut keys = match &pending.question {
                     question if question::can_be_standing(question) => {
@@ -84,6 +90,22 @@ impl Session {
                 (question::label(&pending.question).to_owned(), keys)
             }
         }
+    }
+
+    /// What Enter does with the text that is typed, where it is not one of the keys.
+    fn what_typed_answers(&self, question: &Question) -> Option<Vec<&'static str>> {
+        let typed = self.view.draft.text();
+        let is_approval = matches!(question, Question::Approval { .. } | Question::Pause { .. });
+        if !is_approval || self.view.draft.is_empty() || key_of(typed.trim()).is_some() {
+            return None;
+        }
+        let enter = match (Input::of(&typed), question::answer(question, &typed)) {
+            (Input::Slash(..), _) | (_, Err(_)) => return Some(vec!["Esc clears"]),
+            (_, Ok(Answer::Approve)) => "Enter approves",
+            (_, Ok(Answer::Deny(None))) => "Enter denies",
+            (_, Ok(_)) => "Enter denies with this reason",
+        };
+        Some(vec![enter, "Esc clears"])
     }
 
     /// Whether a key is the answer. Only if the question could be read before and nothing is typed.
@@ -104,6 +126,8 @@ impl Session {
         let is_approval = is_tool || matches!(asked.question, Question::Approval { .. } | Question::Pause { .. });
         match key {
             'v' if self.cut.is_some() => self.view_whole(asked),
+            // Otherwise it would be the beginning of a reason, and the next key, too.
+            'v' if is_approval => self.view.say("", Tone::Dim, "all of it is shown already"),
             'a' if is_approval => {
                 if self.may_approve() {
                     self.give(asked, Answer::Approve, None);
@@ -116,6 +140,7 @@ impl Session {
                     self.submit(Command::ProposeAlways(Box::new(asked.clone())));
                 }
             }
+            'A' if is_approval => self.view.say("", Tone::Dim, "no rule can approve this always; a approves it now"),
             _ => return false,
         }
         true
@@ -175,8 +200,7 @@ impl Session {
             },
             Mode::Always(choice) => self.chosen_line(&asked, choice, trimmed),
             Mode::Plain | Mode::Pick(_) => {
-                let key = trimmed.chars().next().filter(|_| trimmed.chars().count() == 1);
-                if key.is_some_and(|key| "adeAv".contains(key) && self.answer_key(key, &asked)) {
+                if key_of(trimmed).is_some_and(|key| self.answer_key(key, &asked)) {
                     return;
                 }
                 match question::answer(&asked.question, line) {

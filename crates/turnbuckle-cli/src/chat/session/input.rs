@@ -11,7 +11,7 @@ use super::super::draft::Typed;
 use super::super::keys::{Key, LONGEST_PASTE};
 use super::super::own_command::OwnCommand;
 use super::super::styled::Row;
-use super::super::view::Sent;
+use super::super::view::{Sent, Steering};
 use super::super::{history, pictures};
 use super::Session;
 use super::answers::Mode;
@@ -132,7 +132,7 @@ impl Session {
         }
         let (text, content) = self.composed(words);
         if self.submit(Command::Steer(content)) {
-            self.view.steering.push_back(text);
+            self.view.steering.push_back(Steering { text, id: None });
         }
     }
 
@@ -153,18 +153,24 @@ impl Session {
         if !matches!(self.mode, Mode::Plain) {
             return self.end_mode();
         }
+        if self.question.is_some() && !self.view.draft.is_empty() {
+            return self.view.draft.clear();
+        }
         if let Some(own) = self.own.take() {
             self.view.say("", Tone::Dim, &format!("stopped `{}`", own.command));
             return;
         }
         if !self.rests() && self.question.is_none() {
             self.view.say("", Tone::Dim, "interrupting the turn; go on typing");
-            self.cancel();
-            // What waits would begin at once; the person wants to say something else first.
-            let queued: Vec<_> = self.view.sent.iter().filter_map(|sent| sent.turn.clone()).collect();
-            for turn in queued.into_iter().rev() {
+            // What waits would begin at once; the person wants to say something else first. That holds as well for what was meant for this
+            // turn: what its model was not given opens the next one. All of it before the turn ends.
+            let queued = self.view.sent.iter().filter_map(|sent| sent.turn.clone());
+            let steering = self.view.steering.iter().filter_map(|steering| steering.id.clone());
+            let waiting: Vec<_> = steering.chain(queued).collect();
+            for turn in waiting.into_iter().rev() {
                 self.submit(Command::TakeBack(turn));
             }
+            self.cancel();
         }
     }
 

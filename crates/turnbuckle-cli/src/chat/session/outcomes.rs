@@ -5,7 +5,7 @@ use turnbuckle::{ConversationId, TurnId};
 
 use super::super::command_queue::CommandOutcome;
 use super::super::notify::Waiting;
-use super::super::view::Sent;
+use super::super::view::{Sent, Steering};
 use super::answers::Mode;
 use super::{ELSEWHERE, Session};
 use crate::run::guarded_appeared;
@@ -20,19 +20,34 @@ impl Session {
                 }
                 return;
             }
-            CommandOutcome::Steered => return drop(self.view.steering.pop_front()),
+            CommandOutcome::Steering(turn) => {
+                if let Some(steering) = self.view.steering.iter_mut().find(|steering| steering.id.is_none()) {
+                    steering.id = Some(turn);
+                }
+                return;
+            }
+            CommandOutcome::NotSteered(problem) => {
+                // They are stored in the order in which they were typed.
+                let refused = self.view.steering.iter().position(|steering| steering.id.is_none());
+                if let Some(refused) = refused.and_then(|place| self.view.steering.remove(place)) {
+                    self.view.take_back(&refused.text);
+                }
+                problem
+            }
+            CommandOutcome::Steered(turn) => return drop(self.forget_steering(&turn)),
             CommandOutcome::TakenBack(turn, Ok(())) => {
-                if let Some(sent) = self.forget_sent(&turn) {
-                    self.view.take_back(&sent.text);
+                let text = self.forget_sent(&turn).map(|sent| sent.text);
+                if let Some(text) = text.or_else(|| Some(self.forget_steering(&turn)?.text)) {
+                    self.view.take_back(&text);
                 }
                 return;
             }
             CommandOutcome::TakenBack(_, Err(why)) => {
                 return self.view.say("", Tone::Dim, &format!("it cannot be taken back: {why}"));
             }
-            CommandOutcome::Redirected(turn) => {
-                if let Some(sent) = self.forget_sent(&turn) {
-                    self.view.steering.push_back(sent.text);
+            CommandOutcome::Redirected(queued, turn) => {
+                if let Some(sent) = self.forget_sent(&queued) {
+                    self.view.steering.push_back(Steering { text: sent.text, id: Some(turn) });
                 }
                 return;
             }
@@ -124,6 +139,11 @@ impl Session {
         let place = self.view.sent.iter().position(|sent| sent.turn.as_ref() == Some(turn))?;
         self.unwanted = self.unwanted.min(self.view.sent.len() - 1);
         self.view.sent.remove(place)
+    }
+
+    fn forget_steering(&mut self, id: &TurnId) -> Option<Steering> {
+        let place = self.view.steering.iter().position(|steering| steering.id.as_ref() == Some(id))?;
+        self.view.steering.remove(place)
     }
 
     /// Conversations to choose from.

@@ -59,7 +59,7 @@ impl View {
     fn waiting(&self) -> Vec<Row> {
         let queued = self.sent.iter().filter(|sent| sent.is_queued).map(|sent| ("queued", sent.text.as_str()));
         let all: Vec<(&str, &str)> =
-            self.steering.iter().map(|text| ("steering", text.as_str())).chain(queued).collect();
+            self.steering.iter().map(|steering| ("steering", steering.text.as_str())).chain(queued).collect();
         let mut rows: Vec<Row> = Vec::new();
         for (label, text) in all.iter().take(MOST_QUEUED) {
             let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
