@@ -1,8 +1,8 @@
 //! A server that runs: what it lists, and calls of its tools.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, GetPromptRequestParams, GetPromptResult,
@@ -150,21 +150,36 @@ impl From<ServiceError> for McpError {
 pub(crate) struct Connection {
     opened: Opened,
     told: Arc<Told>,
-    /// What it offers now. Replaced when it says that its tools have changed.
-    listing: Mutex<Arc<Listing>>,
-    /// How often it had said so when the list was asked for that is kept.
-    listed_after: AtomicU64,
+    /// What it offers now. Replaced when it says that its tools have changed. Held only to look and to change.
+    listed: Mutex<Listed>,
     /// Whether a call has said already that the server was lost.
     is_lost: AtomicBool,
+}
+
+/// The newest list of what a server offers.
+#[derive(Default)]
+struct Listed {
+    listing: Arc<Listing>,
+    /// How often the server had said that its tools have changed when this list was asked for.
+    after: u64,
+}
+
+impl Listed {
+    /// Takes the place of the list that is kept, unless that one was asked for after a later change: the answers to two requests at
+    /// once may come in any order.
+    fn replace(&mut self, listing: Arc<Listing>, after: u64) {
+        if after >= self.after {
+            *self = Self { listing, after };
+        }
+    }
 }
 
 impl Connection {
     pub(crate) async fn open(options: &ServerOptions) -> Result<Self, McpError> {
         let told = Arc::new(Told::default());
         let opened = transport::open(&options.name, &options.endpoint, told.clone()).await?;
-        let (listing, listed_after, is_lost) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
-        let connection = Self { opened, told, listing, listed_after, is_lost };
-        connection.relist().await?;
+        let connection = Self { opened, told, listed: Mutex::default(), is_lost: AtomicBool::new(false) };
+        connection.relist(connection.told.tool_changes()).await?;
         Ok(connection)
     }
 
@@ -175,8 +190,8 @@ impl Connection {
             || self.opened.service.peer().is_transport_closed()
     }
 
-    /// Whether nobody asked this before.
-    pub(crate) fn is_first_loss(&self) -> bool {
+    /// Notes that a call says that the server was lost. True for the first one.
+    pub(crate) fn note_loss(&self) -> bool {
         !self.is_lost.swap(true, Ordering::AcqRel)
     }
 
@@ -184,18 +199,18 @@ impl Connection {
     /// asked for it, the next call asks again.
     pub(crate) async fn listing(&self) -> Result<Arc<Listing>, McpError> {
         let changes = self.told.tool_changes();
-        if self.listed_after.load(Ordering::Acquire) < changes {
-            self.relist().await?;
-            self.listed_after.fetch_max(changes, Ordering::AcqRel);
+        if self.listed().after < changes {
+            self.relist(changes).await?;
         }
-        Ok(self.current())
+        Ok(self.listed().listing.clone())
     }
 
-    fn current(&self) -> Arc<Listing> {
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn listed(&self) -> MutexGuard<'_, Listed> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn relist(&self) -> Result<(), McpError> {
+    /// Asks for the list. The server had said so often that its tools have changed.
+    async fn relist(&self, changes: u64) -> Result<(), McpError> {
         let peer = self.opened.service.peer();
         let info = peer.peer_info();
         let has = |what: fn(&rmcp::model::ServerCapabilities) -> bool| {
@@ -215,7 +230,7 @@ impl Connection {
         }
         let listing =
             Listing::of(tools, has(|offers| offers.resources.is_some()), has(|offers| offers.prompts.is_some()));
-        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
+        self.listed().replace(Arc::new(listing), changes);
         Ok(())
     }
 
@@ -327,5 +342,20 @@ impl Drop for PendingCall {
             // A server that is gone need not be told.
             let _ = handle.cancel(Some("cancelled".to_owned())).await;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_was_asked_for_before_a_change_does_not_replace_one_that_was_asked_for_after_it() {
+        let (mut listed, old, new, newest) = (Listed::default(), Arc::default(), Arc::default(), Arc::default());
+        listed.replace(Arc::clone(&new), 2);
+        listed.replace(Arc::clone(&old), 1);
+        assert!(Arc::ptr_eq(&listed.listing, &new) && listed.after == 2);
+        listed.replace(Arc::clone(&newest), 2);
+        assert!(Arc::ptr_eq(&listed.listing, &newest));
     }
 }

@@ -215,7 +215,7 @@ impl Inner {
     /// make the pause longer nor end a server that was started since.
     fn lost(&self, connection: &Arc<Connection>, error: &Arc<McpError>) {
         let mut state = self.state();
-        if connection.is_first_loss() {
+        if connection.note_loss() {
             state.failed(self.options.clock.now(), error.clone());
         }
         if matches!(&state.link, Link::Up(up) if Arc::ptr_eq(up, connection)) {

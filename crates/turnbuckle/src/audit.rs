@@ -20,7 +20,10 @@ use crate::message::{Message, Text, Usage};
 /// Takes secrets out of a text; `None` if it has none. It must mark what it replaced.
 pub type AuditRedaction = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// A call is taken to be there as long as not more than this part of what may be kept was recorded behind it: a quarter.
+/// A call is taken to be there as long as this process has recorded not more than this part of what may be kept behind it: a quarter.
+/// That is a guess. Other processes record, too; and where calls go because of their bytes, more of them may go than were recorded,
+/// since an old one frees little as long as a newer one shares its beginning. A request whose beginning has gone is
+/// [incomplete](AuditedRequest::is_complete), and whoever shows it says so.
 const PART: u64 = 4;
 
 /// How an audit is kept.

@@ -127,7 +127,7 @@ impl Unread {
     }
 }
 
-/// Reads an answer of a service of which only the beginning was kept.
+/// Reads an answer of a service of which only the beginning was kept, or one that is nested too deeply.
 pub(super) fn read_too_long(event: ClaudeEvent, why: String) -> Reading {
     Unread::TooLarge(why).reading(event)
 }
@@ -266,13 +266,15 @@ fn object(stdout: &str, beyond: usize, dialect: &Dialect) -> Result<Option<Map<S
     if beyond > 0 {
         return Err(Unread::TooLarge(format!("its answer is longer than {} bytes, and is not read", stdout.len())));
     }
-    json_text::read(text.as_bytes()).map(Some).map_err(|error| {
-        let why = error.to_string();
-        match why.starts_with(TOO_DEEP) {
-            true => Unread::TooLarge("its answer is nested too deeply, and is not read".to_owned()),
-            false => Unread::NoJson(format!("its answer is not JSON: {why}")),
-        }
+    json_text::read(text.as_bytes()).map(Some).map_err(|error| match too_deep(&error) {
+        Some(why) => Unread::TooLarge(why),
+        None => Unread::NoJson(format!("its answer is not JSON: {error}")),
     })
+}
+
+/// Why an answer is not read whose values are nested deeper than the parser goes.
+pub(super) fn too_deep(error: &serde_json::Error) -> Option<String> {
+    error.to_string().starts_with(TOO_DEEP).then(|| "its answer is nested too deeply, and is not read".to_owned())
 }
 
 /// How the parser says that values are nested deeper than it goes; it has no other word for it.

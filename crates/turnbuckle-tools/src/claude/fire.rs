@@ -291,8 +291,8 @@ impl Adapter {
             record.failure = failure.map(Into::into);
             record.outcome = Some(outcome.name().into());
             turn.record(record);
-        } else {
-            // `SessionEnd` is told by whoever fires it.
+        } else if failure.is_some() || occasion.event != ClaudeEvent::SessionEnd {
+            // `SessionEnd` is told by whoever fires it; seldom does a turn follow that could have the record.
             let is_told =
                 matches!(occasion.audience, Audience::Conversation(_)) || occasion.event == ClaudeEvent::SessionEnd;
             let ended = Ended { event: occasion.event, label: label.clone(), outcome, failure, took, is_told };

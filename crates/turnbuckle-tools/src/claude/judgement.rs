@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::answer::{Answer, Outcome, Reading};
+use super::answer::{Answer, Outcome, Reading, read_too_long, too_deep};
 use super::event::ClaudeEvent;
 use crate::json_text;
 
@@ -14,6 +14,13 @@ pub(super) fn read_judgement(event: ClaudeEvent, text: &str, continue_on_block: 
         _ => text,
     };
     let judged: Result<Map<String, Value>, _> = json_text::read(inner.as_bytes());
+    if let Some(why) = judged.as_ref().err().and_then(too_deep) {
+        return match event {
+            // A judgement does nothing there.
+            ClaudeEvent::PermissionRequest => Reading::failed(Outcome::InvalidJson, why),
+            _ => read_too_long(event, why),
+        };
+    }
     let ok = judged.as_ref().ok().and_then(|judged| judged.get("ok")).and_then(Value::as_bool);
     let (Ok(judged), Some(ok)) = (judged, ok) else {
         return Reading::failed(

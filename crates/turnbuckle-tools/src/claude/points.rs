@@ -22,6 +22,7 @@ use super::bridge::{self, NOT_ITS_SHAPE, Replaced};
 use super::event::ClaudeEvent;
 use super::fire::{Audience, Occasion};
 use super::handler::Waiting;
+use super::later::Traces;
 use super::merge::Merged;
 use super::notes::{Notes, last_batch};
 use super::patched::files_of;
@@ -68,7 +69,7 @@ impl Hook for ClaudeHooks {
     }
 
     fn side_store(&self) -> Option<Arc<dyn SideStore>> {
-        Some(Arc::new(self.adapter.transcripts.clone()))
+        Some(Arc::new(Traces(self.adapter.transcripts.clone())))
     }
 
     async fn on_conversation(&self, context: &mut OnConversationContext) -> Result<(), BoxError> {
@@ -112,7 +113,11 @@ impl Hook for ClaudeHooks {
                 session_env::forget(id);
                 let fired = self.adapter.fire(occasion(json!({ key: source })));
                 let limit = self.adapter.end_time();
-                return match tokio::time::timeout(limit, fired).await {
+                let fired = tokio::time::timeout(limit, fired).await;
+                for failure in self.adapter.aside.let_go(id) {
+                    self.adapter.tell(&occasion(json!({})), &failure);
+                }
+                return match fired {
                     Ok(fired) => fired.map(drop),
                     Err(_) => {
                         let what = format!("the SessionEnd handlers took longer than {limit:?}");

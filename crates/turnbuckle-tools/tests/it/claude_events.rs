@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use turnbuckle::event::EventKind;
+use turnbuckle::feed::Delivery;
 use turnbuckle::hook::{HookExt, Point, Record};
 use turnbuckle::models::{OnExhausted, Script, ScriptReply};
 use turnbuckle::stores::MemoryStore;
@@ -178,6 +179,37 @@ async fn what_runs_outside_of_a_turn_leaves_its_record_at_the_next_event_of_one(
     let second = project.play_in(&conversations).await;
     assert_eq!(outcomes(&second.records), [of("exit 4", "nonblocking_error")]);
     assert_eq!(second.records.iter().find(|record| record.outcome.is_some()).unwrap().point, Point::OnEnded);
+}
+
+#[tokio::test]
+async fn what_ran_outside_of_a_turn_goes_with_its_conversation_and_its_failure_is_told() {
+    let project = Project::new(json!({"hooks": {"StopFailure": group("exit 4"), "SessionEnd": group("true")}}));
+    let model = || Script::of([ScriptReply::fails(400), ScriptReply::says("done")]);
+    let id = "c".into();
+    let agent = project.agent(project.hook(), model());
+    let conversations = Conversations::builder(agent.clone(), MemoryStore::default()).build();
+    let mut feed = conversations.subscribe(&id, Delivery::Lossless, Scope::local()).await.unwrap();
+    project.play_in(&conversations).await;
+    conversations.close(&id, Scope::local()).await.unwrap();
+    let mut told = Vec::new();
+    while let Some(event) = feed.next().await {
+        told.push(format!("{event:?}"));
+    }
+    assert!(told.iter().any(|event| event.contains("exit 4: the handler of StopFailure failed")), "{told:?}");
+    let again = project.play_in(&Conversations::builder(agent, MemoryStore::default()).build()).await;
+    assert!(outcomes(&again.records).is_empty(), "{:?}", outcomes(&again.records));
+}
+
+#[tokio::test]
+async fn a_deleted_conversation_leaves_no_records_to_another_one_of_its_id() {
+    let project = Project::new(json!({"hooks": {"StopFailure": group("exit 4")}}));
+    let agent = project.agent(project.hook(), Script::of([ScriptReply::fails(400), ScriptReply::says("done")]));
+    let conversations = Conversations::builder(agent.clone(), MemoryStore::default()).build();
+    project.play_in(&conversations).await;
+    conversations.drain(Duration::from_secs(60)).await;
+    conversations.delete(&"c".into(), Scope::local()).await.unwrap();
+    let another = project.play_in(&Conversations::builder(agent, MemoryStore::default()).build()).await;
+    assert!(outcomes(&another.records).is_empty(), "{:?}", outcomes(&another.records));
 }
 
 #[tokio::test]

@@ -136,6 +136,15 @@ async fn a_model_judges_and_what_its_no_means_depends_on_the_event() {
 }
 
 #[tokio::test]
+async fn a_judgement_that_is_nested_too_deeply_blocks_where_it_could_have_blocked() {
+    let deep = format!("{{\"ok\": false, \"reason\": {}{}}}", "[".repeat(200), "]".repeat(200));
+    let played = judged("PreToolUse", json!({}), &deep).await;
+    assert_eq!(played.outcomes(), ["ok", "blocked"]);
+    let (ok, text) = played.result();
+    assert!(!ok && text.contains("nested too deeply"), "{text}");
+}
+
+#[tokio::test]
 async fn a_plugin_has_its_folder_its_data_and_its_options() {
     let project = Project::new(json!({}));
     let root = project.path().join("plugin");

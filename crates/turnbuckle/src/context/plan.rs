@@ -232,7 +232,7 @@ impl Plan {
         };
         let covered = if with(recent) <= self.target { recent } else { all };
         let tokens = with(covered);
-        if covered == 0 || tokens >= self.tokens {
+        if all == 0 || tokens >= self.tokens {
             return false;
         }
         for turn in &mut self.turns[..covered] {
@@ -492,3 +492,6 @@ fn measure(value: &serde_json::Value, strings: &mut u64, bytes: &mut u64) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,9 @@ impl<'a> StoreCall<'a> {
 /// overrides `around`, any other one the methods that it changes. Methods that a later version adds to the contract are passed
 /// on as well.
 ///
+/// Both traits have these methods. Where both are in scope, `layer.log(…)` could mean either and does not compile: write
+/// `Store::log(&layer, …)`, which is what everybody else calls.
+///
 /// ```
 /// use turnbuckle::id::ConversationId;
 /// use turnbuckle::store::{Batch, Store, StoreError, StoreFuture, StoreLayer};

@@ -18,9 +18,17 @@ use crate::store::{InboxItem, InboxKind};
 /// Takes in the messages that came for this turn.
 pub(super) async fn take_in(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     while let Some(item) = active.ctx().host.next_steering(&active.ctx().id) {
-        let Some((message, content)) = for_this_turn(active, item) else { continue };
+        let (id, by) = (item.id.clone(), item.from.author());
+        let Some((message, content)) = for_this_turn(active, item) else {
+            active.ctx().host.leave_steering(&active.ctx().id, id, by);
+            continue;
+        };
         if !fits(active, &content) {
-            let text = "a message does not fit into the context of the running turn: it opens the next one";
+            let text = format!(
+                "a message of {by} does not fit into the context of the running turn: it opens the next one, and what they send \
+                 meanwhile comes after it"
+            );
+            active.ctx().host.leave_steering(&active.ctx().id, id, by);
             active.ctx().publish(LiveEvent::Notice { level: Level::Info, text: text.into(), hook: None });
             continue;
         }

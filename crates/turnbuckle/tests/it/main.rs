@@ -71,6 +71,7 @@ mod shapes;
 mod spending;
 mod standing;
 mod steering;
+mod steering_order;
 mod stopping;
 mod stores;
 mod sub_agents;

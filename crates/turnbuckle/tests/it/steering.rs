@@ -27,9 +27,9 @@ use crate::kit::assert_valid;
 
 /// A tool that says that it runs and waits to be let go.
 #[derive(Clone, Default)]
-struct Slow {
-    runs: Arc<Notify>,
-    go: Arc<Notify>,
+pub struct Slow {
+    pub runs: Arc<Notify>,
+    pub go: Arc<Notify>,
 }
 
 impl Slow {
@@ -56,9 +56,9 @@ fn script() -> Script {
 
 /// A turn whose first tool runs, and everything that its model was asked.
 pub struct UnderWay {
-    rig: Rig,
-    slow: Slow,
-    turn: TurnHandle,
+    pub rig: Rig,
+    pub slow: Slow,
+    pub turn: TurnHandle,
     asked: Recorder,
 }
 
@@ -101,7 +101,7 @@ fn expect_trace(rig: &Rig, expected: Expect) {
 }
 
 /// What each request had, one line a message.
-fn requests(asked: &Recorder) -> Vec<String> {
+pub fn requests(asked: &Recorder) -> Vec<String> {
     let line = |request: &turnbuckle::model::Request| {
         request.messages.iter().map(|message| message.content().text()).collect::<Vec<_>>().join(" | ")
     };
@@ -406,7 +406,7 @@ async fn of_many_messages_at_once_each_is_taken_in_exactly_once() {
 }
 
 /// The texts of all user messages, in order.
-async fn said(door: &Conversations) -> Vec<String> {
+pub async fn said(door: &Conversations) -> Vec<String> {
     let log = door.log(&"c_1".into(), Scope::local()).await.unwrap();
     assert_valid(&log);
     let text = |kind: &EventKind| match kind {

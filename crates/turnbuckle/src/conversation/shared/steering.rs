@@ -5,6 +5,7 @@ use std::sync::MutexGuard;
 
 use super::{Conversation, Inner, MAX_ORDERS, Order};
 use crate::id::{ItemId, TurnId};
+use crate::scope::Author;
 use crate::store::InboxItem;
 use crate::turn::TurnError;
 
@@ -16,16 +17,23 @@ pub(super) struct Steering {
     waiting: VecDeque<InboxItem>,
     /// Ids of those that the turn was given. A message may be brought several times: by its sender and by a look into the inbox.
     given: Vec<ItemId>,
+    /// Those that are left for a turn of their own, each with its sender. What its sender says after it comes after it.
+    left: Vec<(ItemId, Author)>,
 }
 
 impl Steering {
     fn of(turn: &TurnId) -> Self {
-        Self { turn: turn.clone(), waiting: VecDeque::new(), given: Vec::new() }
+        Self { turn: turn.clone(), waiting: VecDeque::new(), given: Vec::new(), left: Vec::new() }
     }
 
     /// The inbox is about to be read again, and everything that waits is in it.
     fn forget_waiting(&mut self) {
         self.waiting.clear();
+    }
+
+    fn has(&self, id: &ItemId) -> bool {
+        let mut left = self.left.iter().map(|(left, _)| left);
+        self.given.contains(id) || left.any(|left| left == id) || self.waiting.iter().any(|waiting| waiting.id == *id)
     }
 }
 
@@ -52,6 +60,7 @@ impl Inner {
         }
         if let Some(steering) = &mut self.steering {
             steering.waiting.retain(|waiting| waiting.id != item);
+            steering.left.retain(|(left, _)| *left != item);
         }
         if self.taken_back.turns.len() >= REMEMBERED {
             self.taken_back.turns.pop_front();
@@ -78,12 +87,27 @@ impl Inner {
         self.orders.retain(|order| !matches!(order, Order::Answer(answer) if answer.item().is_some()));
     }
 
-    /// The next message that steers this turn.
+    /// The next message that steers this turn. One whose sender has an earlier message that is left for later is left as well.
     pub(super) fn next_steering(&mut self, turn: &TurnId) -> Option<InboxItem> {
         let steering = self.steering.as_mut().filter(|steering| steering.turn == *turn)?;
-        let next = steering.waiting.pop_front()?;
-        steering.given.push(next.id.clone());
-        Some(next)
+        while let Some(next) = steering.waiting.pop_front() {
+            let by = next.from.author();
+            if steering.left.iter().any(|(_, sender)| *sender == by) {
+                steering.left.push((next.id, by));
+                continue;
+            }
+            steering.given.push(next.id.clone());
+            return Some(next);
+        }
+        None
+    }
+
+    /// The turn was given this message, and leaves it for a turn of its own. It can be taken back again.
+    pub(super) fn leave_steering(&mut self, turn: &TurnId, message: ItemId, by: Author) {
+        if let Some(steering) = self.steering.as_mut().filter(|steering| steering.turn == *turn) {
+            steering.given.retain(|given| *given != message);
+            steering.left.push((message, by));
+        }
     }
 }
 
@@ -146,8 +170,7 @@ impl Conversation {
         if steering.turn != turn {
             **steering = Steering::of(&turn);
         }
-        let is_known = steering.given.contains(&item.id) || steering.waiting.iter().any(|other| other.id == item.id);
-        if is_known || steering.waiting.len() >= MAX_ORDERS {
+        if steering.has(&item.id) || steering.waiting.len() >= MAX_ORDERS {
             return false;
         }
         steering.waiting.push_back(item);

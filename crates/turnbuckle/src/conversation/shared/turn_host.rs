@@ -10,6 +10,7 @@ use super::{Conversation, Order};
 use crate::BoxFuture;
 use crate::agent::Agent;
 use crate::id::{ConversationId, ItemId, TurnId};
+use crate::scope::Author;
 use crate::store::{InboxFilter, InboxItem, StoreError};
 use crate::turn::{AbortCause, AnswerOrder, RefusedMessage, TurnContext, TurnError, TurnHost, Waiter};
 
@@ -65,6 +66,10 @@ impl TurnHost for Conversation {
 
     fn next_steering(&self, turn: &TurnId) -> Option<InboxItem> {
         self.lock().next_steering(turn)
+    }
+
+    fn leave_steering(&self, turn: &TurnId, message: ItemId, by: Author) {
+        self.lock().leave_steering(turn, message, by);
     }
 
     fn steered(&self, message: &TurnId, turn: &TurnId) {
