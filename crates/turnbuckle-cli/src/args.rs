@@ -50,7 +50,7 @@ Examples:
   turnbuckle doctor                      which keys and model servers are
                                          there, and whether they work
 
-A hook in turnbuckle.toml that lets no turn end while the build fails:
+A hook in turnbuckle.toml that sends the model back while the build fails:
   [[hooks]]
   use = \"command\"
   name = \"build\"
@@ -408,33 +408,39 @@ Hooks run programs. Those of your own file and of --config start unasked. Those
 of the project's turnbuckle.toml start once you accepted them: in a terminal you
 are asked, else `run` ends with exit code 2. `turnbuckle trust` accepts them.
 
-Without a message stdin is the message. Beside a message, what comes through a pipe is given to the model with it:
+Without a message stdin is the message. Beside a message, what comes through a
+pipe is given to the model with it:
 
   cat build.log | turnbuckle run \"what broke?\"
 
-If nothing comes within 3 seconds `run` goes on without it and says so. `--stdin` waits, and reads a file, too:
+If nothing comes within 3 seconds `run` goes on without it and says so.
+`--stdin` waits, and reads a file, too:
 
   turnbuckle run --stdin \"what broke?\" < build.log
 
-A call that needs approval ends `run` with exit code 4: the turn waits in the store, and `turnbuckle resolve` answers it
-later, from any process. `--allow RULE` allows calls for this run:
+A call that needs approval ends `run` with exit code 4: the turn waits in the
+store, and `turnbuckle resolve` answers it later, from any process. `--allow
+RULE` allows calls for this run:
 
   turnbuckle run --allow 'shell(cargo test *)' --allow 'write_file(src/**)' \"…\"
 
-A command is parsed: each part of `a && b | c` must be allowed by a rule, and a command with variables, substitutions or
-redirections to files is asked about whatever the rules say. `*` at the end stands for any further arguments.
+A command is parsed: each part of `a && b | c` must be allowed by a rule, and a
+command with variables, substitutions or redirections to files is asked about
+whatever the rules say. `*` at the end stands for any further arguments.
 
-With -c, a turn that a crash left open, or whose question was answered meanwhile, is finished first. A conversation
-whose turn waits, or that another process carries on, is busy: exit code 1, and the hint says what to do. A turn is
-finished by its own agent only: with another name it stays as it is, and with tools or blocking hooks missing since it
-began it needs --accept-changes.";
+With -c, a turn that a crash left open, or whose question was answered
+meanwhile, is finished first. A conversation whose turn waits, or that another
+process carries on, is busy: exit code 1, and the hint says what to do. A turn
+is finished by its own agent only: with another name it stays as it is, and with
+tools or blocking hooks missing since it began it needs --accept-changes.";
 
 const MCP_HELP: &str = "\
-Clients find the tools send, list, watch, pending, answer and cancel. They act as
-you, and the log says that an answer came over MCP. Questions can be answered and
-calls denied; approving a call needs --allow-approvals.
+Clients find the tools send, list, watch, pending, answer and cancel. They act
+as you, and the log says that an answer came over MCP. Questions can be answered
+and calls denied; approving a call needs --allow-approvals.
 
-  { \"mcpServers\": { \"turnbuckle\": { \"command\": \"turnbuckle\", \"args\": [\"mcp\"] } } }";
+  { \"mcpServers\": { \"turnbuckle\": {
+      \"command\": \"turnbuckle\", \"args\": [\"mcp\"] } } }";
 
 const TRUST_HELP: &str = "\
 A project's turnbuckle.toml takes effect unasked as long as it only sets limits,
@@ -454,8 +460,9 @@ in the project. Your own file and a file named with --config need none of this.
   turnbuckle trust revoke     take it back";
 
 const CANCEL_HELP: &str = "\
-Open calls get a `[cancelled]` result, and the turn ends. A turn that runs in another process is cancelled there: it is
-asked to, and looks every second. Nothing to cancel is no error.";
+Open calls get a `[cancelled]` result, and the turn ends. A turn that runs in
+another process is cancelled there: it is asked to, and looks every second.
+Nothing to cancel is no error.";
 
 #[cfg(test)]
 mod tests {
@@ -465,6 +472,13 @@ mod tests {
     #[test]
     fn the_arguments_are_well_formed() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn no_line_of_these_texts_is_broken_again_by_a_terminal_of_80_columns() {
+        for line in [RUN_HELP, MCP_HELP, TRUST_HELP, CANCEL_HELP].into_iter().flat_map(str::lines) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Lint: no turn ends while a program complains about the files that were touched in it.
+//! Lint: the model goes on while a program complains about the files that were touched in the turn.
 //!
 //! # What it does
 //!
@@ -193,7 +193,7 @@ impl Hook for Lint {
 
 impl ConfigHook for Lint {
     const NAME: &'static str = "lint";
-    const SUMMARY: &'static str = "lets no turn end while a program complains about the touched files";
+    const SUMMARY: &'static str = "sends the model back while a program complains about the touched files";
     type Options = LintOptions;
 
     fn from_options(options: LintOptions, context: &HookBuildContext<'_>) -> Result<Self, OptionError> {

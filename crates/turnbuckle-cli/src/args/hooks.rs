@@ -5,6 +5,7 @@ use turnbuckle::hook::Point;
 use turnbuckle_tools::CommandPoint;
 use turnbuckle_tools::claude::ClaudeEvent;
 
+use crate::config::nearest;
 use crate::trust::TrustOptions;
 
 /// Options of `hooks`.
@@ -63,6 +64,12 @@ fn is_tried(point: &Point) -> bool {
     !UNTRIED.contains(point)
 }
 
+/// Every name that is taken.
+fn tested_names() -> impl Iterator<Item = &'static str> {
+    let points = Point::ALL.into_iter().filter(is_tried).map(Point::name);
+    ClaudeEvent::ALL.into_iter().map(ClaudeEvent::name).chain(CommandPoint::NAMES.iter().copied()).chain(points)
+}
+
 fn joined<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
@@ -79,12 +86,15 @@ impl std::str::FromStr for TestedEvent {
         match Point::ALL.into_iter().find(|point| point.name() == name) {
             Some(point) if !is_tried(&point) => Err(format!("one turn does not lead to {point}: run one to see it")),
             Some(point) => Ok(Self::Point(point)),
-            None => Err(format!(
-                "there is no point {name:?}; a command hook has {}, other hooks have {}, and Claude-style handlers have {}",
-                CommandPoint::NAMES.join(", "),
-                joined(Point::ALL.into_iter().filter(is_tried).map(Point::name)),
-                joined(ClaudeEvent::ALL.into_iter().map(ClaudeEvent::name)),
-            )),
+            None => Err(match nearest(name, tested_names()) {
+                Some(near) => format!("there is no point {name:?}; did you mean `{near}`?"),
+                None => format!(
+                    "there is no point {name:?}; a command hook has {}, other hooks have {}, and Claude-style handlers have {}",
+                    CommandPoint::NAMES.join(", "),
+                    joined(Point::ALL.into_iter().filter(is_tried).map(Point::name)),
+                    joined(ClaudeEvent::ALL.into_iter().map(ClaudeEvent::name)),
+                ),
+            }),
         }
     }
 }

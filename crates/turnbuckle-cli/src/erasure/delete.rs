@@ -169,7 +169,10 @@ impl Desk<'_> {
         for side in self.conversations.side_stores() {
             match side.count(&one.id).await {
                 Ok(0) => {}
-                Ok(count) => output::say(&clean(&format!("  {count} of it in: {}", side.name()))),
+                Ok(count) => {
+                    let count = counted(usize::try_from(count).unwrap_or(usize::MAX), ["entry", "entries"]);
+                    output::say(&clean(&format!("  also {}: {}", count.unwrap_or_default(), side.name())));
+                }
                 // It is tried all the same, and told if it cannot be erased.
                 Err(error) => {
                     let what = format!("{} cannot be looked at: {}", side.name(), with_causes(&*error));
@@ -185,7 +188,7 @@ impl Desk<'_> {
             return Ok(true);
         }
         if !confirm::is_possible() {
-            let problem = Problem::error("there is no terminal to ask in, and nothing was deleted");
+            let problem = Problem::error("there is no terminal to ask on, and nothing was deleted");
             return Err(Stopped::usage(problem.hint("`--yes` deletes without asking")));
         }
         Ok(confirm::ask("", question))

@@ -144,15 +144,20 @@ fn complaint(definition: &Definition, arguments: &Value) -> Option<String> {
     JsonSchema::compile(&definition.parameters).ok()?.complaint(arguments)
 }
 
+/// What stands on stdin.
+const WHAT_IS_READ: &str = "it is the JSON object that a command hook reads: docs/program.md has one for each point";
+
 fn read() -> Result<Event, Stopped> {
     let text = text(std::io::stdin().lock(), PIPED)
         .map_err(|error| Stopped::failed(Problem::error(format!("reading the event from stdin: {error}"))))?;
     let senseless = |error: serde_json::Error| {
         let problem = Problem::error(format!("the event on stdin makes no sense: {error}"));
-        Stopped::usage(
-            problem.hint("it is the JSON object that a command hook reads: docs/program.md has one for each point"),
-        )
+        Stopped::usage(problem.hint(WHAT_IS_READ))
     };
+    if text.trim().is_empty() {
+        let problem = Problem::error("stdin was empty, and the event is read from there");
+        return Err(Stopped::usage(problem.hint(WHAT_IS_READ)));
+    }
     // As an object first: a list of values would fill the fields of the event in their order.
     let object = serde_json::from_str::<serde_json::Map<String, Value>>(&text).map_err(senseless)?;
     if let Some(unknown) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {

@@ -35,6 +35,9 @@ pub(super) async fn try_event(event: ClaudeEvent, prepared: Prepared, json: bool
         trials.push(tried.map_err(|error| Stopped::failed(Problem::error(format!("a handler may not run: {error}"))))?);
     }
     if trials.iter().all(|trial| trial.runs.is_empty()) {
+        if let Some(unused) = super::unused_settings(&prepared) {
+            crate::output::report(&[unused]);
+        }
         return Err(Stopped::usage(
             Problem::error(format!("no handler runs at {} for this event", event.name()))
                 .hint("`turnbuckle hooks` shows which run where; matchers are compared with `tool_name` and the like"),
@@ -83,15 +86,19 @@ fn hook_of(part: &HookPart, prepared: &Prepared) -> Result<Option<ClaudeHooks>, 
     Ok(Some(if blocks { hooks.fail_closed() } else { hooks }))
 }
 
+/// What stands on stdin.
+const WHAT_IS_READ: &str = "it is the JSON object that handlers read: {\"tool_name\": \"Bash\", \"tool_input\": {…}}";
+
 /// The object that handlers read. Its keys are not judged: the protocol grows.
 fn payload() -> Result<Map<String, Value>, Stopped> {
     let text = text(std::io::stdin().lock(), PIPED)
         .map_err(|error| Stopped::failed(Problem::error(format!("reading the event from stdin: {error}"))))?;
+    if text.trim().is_empty() {
+        let problem = Problem::error("stdin was empty, and the event is read from there");
+        return Err(Stopped::usage(problem.hint(WHAT_IS_READ)));
+    }
     serde_json::from_str(&text).map_err(|error| {
-        let problem = Problem::error(format!("the event on stdin makes no sense: {error}"));
-        Stopped::usage(
-            problem.hint("it is the JSON object that handlers read: {\"tool_name\": \"Bash\", \"tool_input\": {…}}"),
-        )
+        Stopped::usage(Problem::error(format!("the event on stdin makes no sense: {error}")).hint(WHAT_IS_READ))
     })
 }
 

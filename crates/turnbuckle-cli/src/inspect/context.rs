@@ -9,6 +9,7 @@ use turnbuckle::audit::message_json;
 use turnbuckle::store::AuditedCall;
 
 use super::why::data::{Call, Conversation, REDACTED, Wanted, fate};
+use super::why::json::injected;
 use super::{print_all, unprintable};
 use crate::Stopped;
 use crate::args::Common;
@@ -116,8 +117,13 @@ fn answered(conversation: &Conversation, call: &Call) -> (Value, Problem) {
     }
     let messages: Vec<_> =
         conversation.messages.iter().flat_map(|messages| messages.iter()).map(message_json).collect();
-    let body = json!({ "model": call.sent.model, "messages": messages });
-    (body, Problem::warning(format!("rebuilt from the log; not known: {}", conversation.not_recorded())))
+    let mut body = json!({ "model": call.sent.model, "messages": messages });
+    let mut told = "rebuilt from the log".to_owned();
+    if !call.injected.is_empty() {
+        body["injected"] = injected(call);
+        told += "; what hooks added for one turn or one call is not among the messages: `injected` has what is stored of it";
+    }
+    (body, Problem::warning(format!("{told}; not known: {}", conversation.not_recorded())))
 }
 
 /// What the audit has of a request.

@@ -42,7 +42,13 @@ async fn check_readable(desk: &WithoutAgent, id: &ConversationId, common: &Commo
     let refuse = |error| refused(error, common);
     match desk.conversations.may(id, Action::Read, &desk.scope).await {
         Ok(()) => {}
-        Err(SendError::NotFound { .. }) => return Err(refuse(missing(desk, id).await?)),
+        Err(SendError::NotFound { .. }) => {
+            let found = missing(desk, id).await?;
+            return Err(match found {
+                SendError::Deleted { .. } => gone(&found, common),
+                other => refuse(other),
+            });
+        }
         Err(error) => return Err(refuse(error)),
     }
     let root = id.root();
@@ -63,6 +69,12 @@ async fn missing(desk: &WithoutAgent, id: &ConversationId) -> Result<SendError, 
         Some(act) => SendError::Deleted { id: id.clone(), at: act.at },
         None => SendError::NotFound { id: id.clone() },
     })
+}
+
+/// For someone who wants to look at what was deleted: another id is no help to them.
+fn gone(deleted: &SendError, common: &Common) -> Stopped {
+    let hint = format!("`turnbuckle list --acts{}` says who deleted it", common.same_store());
+    Stopped::failed(Problem::error(with_causes(deleted)).hint(hint))
 }
 
 /// A job of the outbox: its label, and how it stands.

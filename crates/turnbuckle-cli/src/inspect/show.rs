@@ -196,7 +196,7 @@ impl Reading {
                 }
                 None => format!("it is asked in conversation {main}: {}", self.look_at_main()),
             };
-            text += &self.line("", Tone::Plain, &what_to_do);
+            text += &self.layout.note(Tone::Plain, &what_to_do);
         }
         if self.open.is_open && text.is_empty() {
             text += &self.why_open(desk, begun, common).await?;
@@ -228,7 +228,7 @@ impl Reading {
         if id.is_sub_agent() {
             let text = format!("the turn is not over: it goes on with that of conversation {}", self.hints.id);
             let (text, look) = (self.line("open", Tone::Hook, &text), self.look_at_main());
-            return Ok(text + &self.line("", Tone::Plain, &look));
+            return Ok(text + &self.layout.note(Tone::Plain, &look));
         }
         if open_turn(desk, id).await.map_err(failed)? != Some(OpenTurn::Rests) {
             return Ok(self.line("open", Tone::Hook, "the turn is not over: a process carries it on"));
@@ -236,7 +236,7 @@ impl Reading {
         let why = LeftTurns::new(desk, common).why(id, begun).await.map_err(failed)?;
         let mut text = self.line("left", Tone::Hook, &format!("the turn is not over: {}", why.words()));
         let who = begun.map(|begun| self.hints.carried_on_by(&begun.agent));
-        text += &self.line("", Tone::Plain, &who.unwrap_or_else(|| format!("{} finishes it", self.hints.finish())));
+        text += &self.layout.note(Tone::Plain, &who.unwrap_or_else(|| format!("{} finishes it", self.hints.finish())));
         Ok(text)
     }
 

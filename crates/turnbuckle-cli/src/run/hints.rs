@@ -213,11 +213,13 @@ impl ResolveHints {
 
     fn command_with(&self, pending: &Pending, verb: &str, with: &str, line: impl Fn(&str) -> String) -> String {
         let (answer, instead) = match pending.question {
+            Question::Elicitation { schema: None, .. } => ("--answer '\"…\"'", "--deny [REASON]"),
             Question::Elicitation { .. } | Question::ClientExec { .. } => ("--answer JSON", "--deny [REASON]"),
             _ => ("--approve", "--deny [REASON]"),
         };
-        let digest = pending.question.digest().map(|digest| format!(" --digest {}", shown_of_digest(digest)));
-        let answer = format!("{answer}{}", digest.unwrap_or_default());
+        let digest = pending.question.digest().map(|digest| format!("--digest {}", shown_of_digest(digest)));
+        // The digest stands first: a line that is cut off after it answers nothing.
+        let answer = format!("{}{answer}", digest.map_or_else(String::new, |digest| format!("{digest} ")));
         let Self { id, options, .. } = self;
         let length = pending.call.as_str().len();
         if length > LONGEST_SHOWN {

@@ -39,7 +39,7 @@ pub(super) fn text(answers: &Answers) -> String {
         }
     };
     let check = match answers.check.trim() {
-        "" => "# A hook that lets no turn end while the build fails:\n\
+        "" => "# A hook that sends the model back while the build fails:\n\
                # [[hooks]]\n\
                # use = \"command\"\n\
                # name = \"check\"\n\
@@ -48,7 +48,9 @@ pub(super) fn text(answers: &Answers) -> String {
                # on_failure = \"block\"\n"
             .to_owned(),
         command => format!(
-            "# No turn ends while this command fails: the model is told why, and goes on. Exit 2 refuses; stderr is the reason.\n\
+            "# While this command fails the model is told why and goes on. Exit 2 refuses; stderr is the reason. The same refusal\n\
+             # twice with nothing done in between, or max_stop_refusals in a row, is overruled: then the turn ends with a\n\
+             # warning, and exit code 0.\n\
              [[hooks]]\n\
              use = \"command\"\n\
              name = \"check\"\n\

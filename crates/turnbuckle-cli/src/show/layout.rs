@@ -3,6 +3,7 @@
 use anstyle::{AnsiColor, Color, Style};
 
 use super::asked::asked_text;
+use super::commands;
 use super::safe::clean;
 use super::wrap::{columns, rows};
 use super::{Line, Tone};
@@ -92,9 +93,26 @@ impl Layout {
 
     /// A whole line; a text under way is ended first.
     pub(crate) fn line(&mut self, line: &Line) -> String {
+        let rows = self.rows(&line.text);
+        self.laid_out(line, rows)
+    }
+
+    /// A line that has commands to be copied: none of them is broken, however narrow the screen is.
+    pub(crate) fn with_commands(&mut self, line: &Line) -> String {
+        let (text, room) = (clean(&line.text), self.room());
+        let parts = text.split('\n').flat_map(|line| commands::parts(line, room));
+        let rows = parts.flat_map(|(part, is_command)| match is_command {
+            true => vec![part.to_owned()],
+            false => self.rows(part),
+        });
+        let rows = rows.collect();
+        self.laid_out(line, rows)
+    }
+
+    fn laid_out(&mut self, line: &Line, rows: Vec<String>) -> String {
         let mut out = self.end_text();
         let mut label = line.label;
-        for row in self.rows(&line.text) {
+        for row in rows {
             if !(label.is_empty() && row.is_empty()) {
                 out.push_str(&self.label(label));
                 out.push_str(&self.palette.paint(line.tone, &row));
@@ -111,9 +129,9 @@ impl Layout {
         self.line(&Line { text: asked_text(&line.text, room), ..line.clone() })
     }
 
-    /// A text with the indent of the lines, and no label.
+    /// A text with the indent of the lines, and no label; no command in it is broken.
     pub(crate) fn note(&mut self, tone: Tone, text: &str) -> String {
-        self.line(&Line { label: "", tone, text: text.to_owned() })
+        self.with_commands(&Line { label: "", tone, text: text.to_owned() })
     }
 
     fn label(&self, label: &str) -> String {
@@ -226,6 +244,17 @@ mod tests {
         assert!(shown.lines().count() > 3, "{shown}");
         assert!(shown.lines().skip(1).all(|row| row.starts_with("          │ ")), "{shown}");
         assert!(Layout::new(Palette::plain(), None).asked(&line(&text)).contains(&text), "no screen: as it is");
+    }
+
+    #[test]
+    fn a_command_is_never_broken() {
+        let command = "`turnbuckle answer w80 c1 --digest a84f00a84f00a84f --approve`";
+        let text = format!("until 2026-11-20T10:00:00Z; {command} (or --deny [REASON])");
+        let shown = wide(40).note(Tone::Plain, &text);
+        let rows: Vec<&str> = shown.lines().map(str::trim).collect();
+        assert_eq!(rows, ["until 2026-11-20T10:00:00Z;", command, "(or --deny [REASON])"]);
+        assert_eq!(wide(200).note(Tone::Plain, &text), format!("          {text}\n"));
+        assert_eq!(Layout::new(Palette::plain(), None).note(Tone::Plain, &text), format!("          {text}\n"));
     }
 
     #[test]

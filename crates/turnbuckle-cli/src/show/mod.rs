@@ -1,6 +1,7 @@
 //! What happens, as a person reads it: events are folded into lines, and a screen lays the lines out.
 
 mod asked;
+mod commands;
 mod fold;
 mod layout;
 mod safe;

@@ -273,6 +273,7 @@ fn project_line(project: &AcceptedProject) -> String {
     let gone = if project.folder.is_dir() { "" } else { ", which is gone" };
     let what = match &project.accepted {
         Extent::Folder => "whatever its files say".to_owned(),
+        Extent::Items(items) if items.is_empty() => "nothing that runs".to_owned(),
         Extent::Items(items) => items.iter().map(|item| name(&item.title)).collect::<Vec<_>>().join(", "),
     };
     format!("project   {}{gone}: {what} (by {}, {})\n", project.folder.display(), name(&project.by), project.at)

@@ -47,7 +47,7 @@ fn where_nothing_can_be_drawn_a_question_is_shown_whole_with_what_it_would_chang
 fn from_a_pipe_the_next_line_answers_what_is_asked() {
     let folder = Folder::with_script(WRITE);
     let ran = folder.run_with_stdin(&["chat", "-c", "w"], b"write it\n").exits(4).prints("");
-    let ran = ran.says("waiting: the turn waits for c1").says("resolve w c1 --approve");
+    let ran = ran.says("waiting: the turn waits for c1").says("resolve w c1 --digest ");
     let place = |text: &str| ran.err.find(text).unwrap_or_else(|| panic!("{text:?} is not in\n{}", ran.err));
     assert!(place("may write_file run?") < place("waiting: "), "{}", ran.err);
     assert!(place("waiting: ") < place("y, n, or why not"), "what can be typed comes last: {}", ran.err);

@@ -169,6 +169,15 @@ fn a_misspelt_event_is_told_at_the_start_and_by_every_command_that_shows_hooks()
 }
 
 #[test]
+fn an_event_that_is_another_word_is_told_without_a_guess() {
+    let folder = Folder::cloned(r#"{ "text": "done" }"#, USE);
+    folder.file(".claude/settings.json", &handler("Foo", "exit 2").to_string());
+    folder.run(&["trust", "--yes"]).exits(0);
+    let ran = folder.run(&["check"]).exits(0);
+    assert!(ran.err.contains("there is no event \"Foo\"; its handlers do not run"), "{}", ran.err);
+}
+
+#[test]
 fn a_decision_among_other_text_is_told_and_blocks_where_failures_block() {
     let deny =
         r#"echo Loading; echo '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny"}}'"#;

@@ -121,7 +121,10 @@ fn why_says_what_was_sent_what_left_and_what_took_a_text_out() {
         folder.run_with_stdin(&run, "word ".repeat(7_000).as_bytes()).exits(0);
     }
     let why = folder.run(&["why", "m"]).exits(0).out;
-    assert!(why.contains("call 1    1 message, about") && why.contains("0 earlier turns 0, this turn"), "{why}");
+    assert!(
+        why.contains("call 1    1 message, about") && why.contains("0 earlier turns (0 tokens), this turn ("),
+        "{why}"
+    );
     assert!(why.contains("cut     made for this call: ") && why.contains("without a summary"), "{why}");
     assert!(why.contains("900 tokens read") && why.contains("not known: "), "{why}");
     let found = folder.run(&["why", "m", "--find", "heron"]).exits(0).out;

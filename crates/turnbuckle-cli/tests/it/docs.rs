@@ -201,9 +201,7 @@ fn what_the_readme_shows_of_approvals_can_be_followed() {
     {
         assert!(ran.out.contains(text), "{text:?} is not in:\n{}", ran.out);
     }
-    ran.says("waiting: the turn waits for c1")
-        .says("resolve till c1 --approve --digest ")
-        .says(" --model script:pay.json`");
+    ran.says("waiting: the turn waits for c1").says("resolve till c1 --digest ").says(" --model script:pay.json`");
 }
 
 #[test]

@@ -91,10 +91,10 @@ fn no_byte_of_a_deleted_conversation_is_left_in_any_file() {
     two_conversations(&folder);
     assert!(files_with(&folder, SECRET).len() >= 3);
     let deleted = run(&folder, &["delete", "fix", "--yes"]).exits(0);
-    let deleted = deleted.says("1 conversation of a sub-agent").says("1 of it in: memories").says("audit log");
+    let deleted = deleted.says("1 conversation of a sub-agent").says("also 1 entry: memories").says("audit log");
     assert_eq!(deleted.out, "");
     is_gone(&folder);
-    run(&folder, &["show", "fix"]).exits(1).says("conversation fix was deleted at");
+    run(&folder, &["show", "fix"]).exits(1).says("conversation fix was deleted at").says("list --acts");
     run(&folder, &["show", "fix/s1"]).exits(1);
     run(&folder, &["run", "-c", "fix", "again"]).exits(1).says("was deleted").says("choose another id");
     run(&folder, &["delete", "fix", "--yes"]).exits(0);

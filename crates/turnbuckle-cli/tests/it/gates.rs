@@ -9,9 +9,7 @@ const WRITE: &str = r#"{ "text": "I will write it. ", "tool_calls": [
 fn changing_tools_need_approval_unless_the_configuration_says_otherwise() {
     let folder = Folder::with_script(WRITE);
     let ran = folder.run(&["run", "write it"]).exits(4).prints("");
-    ran.says("c1 (approval of write_file(a.txt, x))")
-        .says("hint: `turnbuckle resolve c_")
-        .says(" c1 --approve --digest ");
+    ran.says("c1 (approval of write_file(a.txt, x))").says("hint: `turnbuckle resolve c_").says(" c1 --digest ");
     let ran = folder.run(&["run", "--store", "memory:", "write it"]).exits(4).prints("");
     ran.says("c1 (approval of write_file(a.txt, x))").says("hint: the store `memory:` forgets");
     assert_eq!(folder.read("a.txt"), "");

@@ -19,6 +19,19 @@ fn folder() -> Folder {
 }
 
 #[test]
+fn a_slip_in_the_name_of_an_event_is_told_with_the_right_one_and_nothing_on_stdin_is_said_so() {
+    let folder = Folder::new();
+    folder.run_with_stdin(&["hooks", "test", "PreToolUsed"], b"{}").exits(2).says("did you mean `PreToolUse`?");
+    for event in ["PreToolUse", "before_tool"] {
+        folder.run_with_stdin(&["hooks", "test", event], b"").exits(2).says("stdin was empty");
+    }
+    folder.file(".claude/settings.json", r#"{ "hooks": { "PreToolUse": [] } }"#);
+    let event = br#"{ "tool_name": "Bash", "tool_input": {} }"#;
+    let ran = folder.run_with_stdin(&["hooks", "test", "PreToolUse"], event).exits(2);
+    ran.says("settings.json do not run").says("use = \"claude\"");
+}
+
+#[test]
 fn handlers_of_an_event_are_tried_and_their_verdict_is_explained() {
     let folder = folder();
     let rm = r#"{"tool_name": "Bash", "tool_input": {"command": "rm -rf x"}}"#;

@@ -66,7 +66,7 @@ fn show_says_how_to_answer_what_is_open() {
     folder.run(&["run", "-c", "w", "write"]).exits(4);
     let ran = folder.run(&["show", "w"]).exits(0);
     assert!(ran.out.contains("open      c1 (approval of write_file(a, x)), until 20"), "{}", ran.out);
-    assert!(ran.out.contains("          `turnbuckle resolve w c1 --approve --digest "), "{}", ran.out);
+    assert!(ran.out.contains("          `turnbuckle resolve w c1 --digest "), "{}", ran.out);
     assert!(ran.out.contains("` (or --deny [REASON])\n"), "{}", ran.out);
 }
 

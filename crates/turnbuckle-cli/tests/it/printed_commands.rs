@@ -60,7 +60,7 @@ fn a_file_that_names_a_user_is_printed_for_that_user_alone() {
     let shown = folder.run_as(ANN, &["show", "w"]).exits(0);
     assert!(shown.command_shown("resolve").contains("--config "), "{}", shown.out);
     let shown = folder.run_as(BOB, &["show", "w"]).exits(0);
-    let command = shown.command_shown("c1 --approve");
+    let command = shown.command_shown("c1 --digest");
     assert!(command.starts_with("turnbuckle answer w c1") && !command.contains("--config"), "{command}");
     let ran = paste_as(&folder, BOB, &command).exits(0).says("approved by user bob");
     ran.says("agent till carries the turn on with `--config ").says("which is for user ann");
@@ -69,7 +69,7 @@ fn a_file_that_names_a_user_is_printed_for_that_user_alone() {
     // Where the file is gone, no command that names it works.
     folder.run_as(ANN, &["run", "-c", "v", "--config", &file, "write it"]).exits(4);
     std::fs::remove_file(&file).unwrap();
-    let command = folder.run_as(ANN, &["show", "v"]).exits(0).command_shown("c1 --approve");
+    let command = folder.run_as(ANN, &["show", "v"]).exits(0).command_shown("c1 --digest");
     paste_as(&folder, ANN, &command).exits(0).says("which cannot be read here");
 }
 
@@ -112,14 +112,14 @@ fn who_may_not_insist_is_not_told_to() {
     folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n[access]\nanswer = [\"manager\"]\n");
     let shown = folder.run_as(BOB, &["show", "w"]).exits(0);
     assert!(!shown.out.contains("--accept-changes"), "{}", shown.out);
-    paste_as(&folder, BOB, &shown.command_shown("c1 --approve")).exits(0);
+    paste_as(&folder, BOB, &shown.command_shown("c1 --digest")).exits(0);
 }
 
 #[test]
 fn of_a_configuration_with_errors_what_is_printed_only_records() {
     let folder = guarded();
     folder.file("turnbuckle.toml", "[agent]\nmodel = \"script:script.json\"\n[[hooks]]\nuse = \"nonsense\"\n");
-    let shown = folder.run(&["show", "a"]).exits(0).command_shown("c1 --approve");
+    let shown = folder.run(&["show", "a"]).exits(0).command_shown("c1 --digest");
     folder.paste(&shown).exits(0).says("once its configuration has no errors: `turnbuckle check`");
     let left = folder.run(&["show", "b"]).exits(0).out;
     assert!(!left.contains("turnbuckle run"), "{left}");

@@ -13,8 +13,7 @@ const WRITE: &str = r#"{ "text": "I will write it. ", "tool_calls": [
 fn waiting() -> Folder {
     let folder = Folder::with_config(WRITE, STORE);
     let ran = folder.run(&["run", "-c", "w", "write it"]).exits(4).prints("");
-    let ran =
-        ran.says("c1 (approval of write_file(a.txt, x))").says("hint: `turnbuckle resolve w c1 --approve --digest ");
+    let ran = ran.says("c1 (approval of write_file(a.txt, x))").says("hint: `turnbuckle resolve w c1 --digest ");
     assert!(!ran.err.contains("forgets"));
     folder
 }
@@ -54,7 +53,7 @@ fn a_question_is_answered_with_json() {
     let folder = Folder::with_script(&format!(r#"{ask}, {{ "text": "so be it" }}"#));
     let store = "sqlite:t.db";
     let ran = folder.run(&["run", "-c", "w", "--store", store, "choose"]).exits(4);
-    ran.says("`turnbuckle resolve w q --answer JSON --store sqlite:t.db`");
+    ran.says("`turnbuckle resolve w q --answer '\"…\"' --store sqlite:t.db`");
     folder.run(&["resolve", "w", "q", "--answer", "blue", "--store", store]).exits(2).says("not JSON").says("quotes");
     folder.run(&["resolve", "w", "q", "--approve", "--store", store]).exits(1).says("wants an answer");
     let ran = folder.run(&["resolve", "w", "q", "--answer", "\"blue\"", "--store", store]).exits(0);
@@ -66,7 +65,7 @@ fn a_waiting_turn_is_busy() {
     let folder = waiting();
     for more in [&["run", "-c", "w", "more"][..], &["run", "-c", "w"]] {
         let ran = folder.run(more).exits(1).prints("");
-        ran.says("w is busy: its turn waits for c1").says("hint: `turnbuckle resolve w c1 --approve --digest ");
+        ran.says("w is busy: its turn waits for c1").says("hint: `turnbuckle resolve w c1 --digest ");
     }
     folder.run(&["resolve", "w", "c1", "--approve"]).exits(0).prints("done\n");
 }
@@ -201,9 +200,9 @@ fn what_a_call_is_named_steers_neither_the_terminal_nor_the_shell() {
         Folder::with_config(&format!(r#"{{ "tool_calls": [{call}] }}, {{ "text": "done" }}"#), STORE)
     };
     for (id, answered_by) in [
-        ("$(touch pwned)", "`turnbuckle resolve w '$(touch pwned)' --approve --digest "),
+        ("$(touch pwned)", "`turnbuckle resolve w '$(touch pwned)' --digest "),
         ("-x", " -- -x`"),
-        ("a'b", r"`turnbuckle resolve w 'a'\''b' --approve --digest "),
+        ("a'b", r"`turnbuckle resolve w 'a'\''b' --digest "),
     ] {
         let folder = call(id);
         let ran = folder.run(&["run", "-c", "w", "go"]).exits(4).says(answered_by);

@@ -99,7 +99,7 @@ fn what_a_sub_agent_asks_is_shown_with_the_command_that_answers_it() {
     assert!(first.out.contains("open      d (approval of read_file(b.txt))"), "{}", first.out);
     assert_eq!(first.out.matches("it is asked in conversation w: `turnbuckle show w` says how it stands").count(), 1);
     let command = first.command_shown("resolve");
-    assert!(command.starts_with("turnbuckle resolve w r --approve --digest "), "{command}");
+    assert!(command.starts_with("turnbuckle resolve w r --digest "), "{command}");
     // Whoever may not answer is told so here as well.
     folder.run_as(("eve", ""), &["show", "w/r"]).exits(1).says("there is no conversation w/r");
     folder.paste(&command.replace("resolve", "answer")).exits(0);

@@ -13,13 +13,13 @@ fn an_approval_given_when_everything_was_killed_runs_the_tool_once() {
     std::io::Write::write_all(&mut stdin, b"pay it back\n").unwrap();
     let mut said = std::io::BufReader::new(chat.stderr.take().unwrap());
     let mut err = String::new();
-    while !err.contains("resolve till c1 --approve") {
+    while !err.contains("resolve till c1 --digest ") {
         assert_ne!(std::io::BufRead::read_line(&mut said, &mut err).unwrap(), 0, "{err}");
     }
     chat.kill().unwrap();
     chat.wait().unwrap();
 
-    folder.run(&["run", "-c", "till", "hello?"]).exits(1).says("hint: `turnbuckle resolve till c1 --approve --digest ");
+    folder.run(&["run", "-c", "till", "hello?"]).exits(1).says("hint: `turnbuckle resolve till c1 --digest ");
     folder.run(&["resolve", "till", "c1", "--approve"]).exits(0).prints("Paid.\n");
     assert_eq!(folder.read("paid.txt"), "12 EUR");
     folder.run(&["resolve", "till", "c1", "--approve"]).exits(1).says("stale");

@@ -19,7 +19,7 @@ fn run_shows_a_long_call_whole_before_the_command_that_approves_it() {
     let text: String = err.split_whitespace().collect();
     let (shown, hint) = text.split_once("hint:").unwrap();
     assert!(shown.contains("theendofit") && !err.contains('\u{1b}'), "{err}");
-    assert!(hint.contains("--approve--digest"), "{err}");
+    assert!(hint.contains("c1--digest"), "{err}");
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn a_turn_of_a_projects_own_agent_can_be_answered_from_another_folder() {
     let (elsewhere, store) = (folder.another(), folder.path().join("t.db"));
     elsewhere.file("turnbuckle.toml", &format!("[store]\nurl = \"sqlite:{}\"\n", store.display()));
     let command = elsewhere.run(&["show", "w"]).exits(0).command_shown("resolve w c1");
-    assert!(command.starts_with("cd ") && command.contains(" && turnbuckle resolve w c1 --approve"), "{command}");
+    assert!(command.starts_with("cd ") && command.contains(" && turnbuckle resolve w c1 --digest "), "{command}");
     elsewhere.paste(&command).exits(0).prints("done\n");
     assert_eq!(folder.read("a.txt"), "x");
 }
@@ -208,7 +208,7 @@ fn how_a_turn_was_started_is_recorded_with_it() {
     assert!(ran.command_shown("resolve").ends_with(" --store sqlite:t.db --model script:s.json --trust-hooks"));
     folder.file("turnbuckle.toml", "[store]\nurl = \"sqlite:t.db\"\n");
     let shown = folder.run(&["show", "w"]).exits(0).command_shown("resolve");
-    assert!(shown.starts_with("turnbuckle resolve w c1 --approve --digest "), "{shown}");
+    assert!(shown.starts_with("turnbuckle resolve w c1 --digest "), "{shown}");
     assert!(shown.ends_with(" --store sqlite:t.db --model script:s.json --trust-hooks"), "{shown}");
     let database = std::fs::read(folder.path().join("t.db")).unwrap();
     assert!(!String::from_utf8_lossy(&database).contains("quiet"));
@@ -267,7 +267,7 @@ fn a_program_of_ones_own_is_answered_with_answer_and_carries_the_turn_on_itself(
 
     let options = ["--store", "sqlite:t.db"];
     let shown = folder.run(&[&["show", "w"][..], &options].concat()).exits(0).command_shown("c1");
-    assert!(shown.starts_with("turnbuckle answer w c1 --approve --digest "), "{shown}");
+    assert!(shown.starts_with("turnbuckle answer w c1 --digest "), "{shown}");
     assert!(shown.ends_with(" --store sqlite:t.db"), "{shown}");
     folder.paste(&shown).exits(0).says("agent support carries the turn on, in the program that runs it");
     let listed = folder.run(&[&["list"][..], &options].concat()).exits(0).out;

@@ -73,6 +73,26 @@ fn a_text_that_only_what_is_not_stored_may_have_had_is_unknown() {
 }
 
 #[test]
+fn a_text_that_a_hook_added_was_sent_and_where_not_all_of_it_is_stored_others_are_unknown() {
+    for (more, presence) in [(String::new(), "not_sent"), ("and on ".repeat(2_000), "unknown")] {
+        let folder = Folder::new();
+        folder.file("AGENTS.md", &format!("Count the herons slowly. {more}"));
+        script(&folder, vec![json!({"text": "blue"})]);
+        folder.run_with_stdin(&["run", "-c", "m", "--model", "script:s.json"], b"go").exits(0);
+        let found = |text: &str| {
+            let found = folder.run(&["why", "m", "--find", text, "--json"]).exits(0).events();
+            found.iter().find_map(|line| line.get("presence").cloned()).unwrap()
+        };
+        assert_eq!(found("herons slowly"), "sent");
+        assert_eq!(found("blue"), presence, "the log has it");
+        let sent = folder.run(&["why", "m", "--json"]).exits(0).events();
+        let shown = format!("{}.1", sent[0]["turn"].as_str().unwrap());
+        let context = folder.run(&["show", "m", "--context", &shown]).exits(0).says("what is stored of it");
+        assert!(context.out.contains("herons slowly"), "{}", context.out);
+    }
+}
+
+#[test]
 fn run_counts_the_messages_that_are_left_after_a_cut_by_an_earlier_process() {
     let folder = Folder::new();
     folder.file("turnbuckle.toml", "[limits]\ncontext_tokens = 4000\ninjection_reserve = 100\n");

@@ -83,7 +83,9 @@ pub(crate) async fn pending(
     let older = match filter.older.as_deref().map(humantime::parse_duration) {
         None => Duration::ZERO,
         Some(Ok(older)) => older,
-        Some(Err(error)) => return Err(Rejection::bad_request(format!("`older`: {error}"))),
+        Some(Err(_)) => {
+            return Err(Rejection::bad_request("`older` is no time: write 30m, 1h or 7d".to_owned()));
+        }
     };
     let tool = filter.tool.as_deref().map(WildMatch::new);
     let mut calls = app.waits_for(&caller.scope).await?;

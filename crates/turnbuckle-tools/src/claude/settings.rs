@@ -395,7 +395,11 @@ fn told_off(by: &Path, off: &[(PathBuf, usize)]) -> String {
 /// A misspelt event, for people, with the one that is probably meant.
 fn no_such_event(file: &Path, name: &str) -> String {
     let known = ClaudeEvent::ALL.into_iter().map(ClaudeEvent::name).chain(NEVER_FIRED.iter().copied());
-    let near = known.map(|known| (distance(name, known), known)).min().filter(|(distance, _)| *distance <= 3);
+    // A third of the letters wrong is a slip; more is another word.
+    let is_slip = |(distance, known): &(usize, &str)| {
+        *distance <= 3 && *distance <= name.chars().count().max(known.chars().count()) / 3
+    };
+    let near = known.map(|known| (distance(name, known), known)).min().filter(is_slip);
     let meant = near.map(|(_, known)| format!(" (did you mean {known}?)")).unwrap_or_default();
     format!("{}: there is no event {name:?}{meant}; its handlers do not run", file.display())
 }

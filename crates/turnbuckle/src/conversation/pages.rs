@@ -34,7 +34,7 @@ pub struct Page<T> {
 #[non_exhaustive]
 pub enum CreateError {
     /// There is one of this id, whoever owns it, or there was one and it was deleted.
-    #[error("there is a conversation {id}, or there was one")]
+    #[error("the id {id} is taken: there is a conversation of that name, or there was one and it was deleted")]
     Exists {
         /// The conversation.
         id: ConversationId,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use turnbuckle::event::{Event, EventKind, TurnEnded};
-use turnbuckle::hook::{Point, Record};
+use turnbuckle::hook::{InjectedText, InjectionSpan, Point, Record};
 use turnbuckle::message::{Message, Text, Usage};
 use turnbuckle::sent::{SentCall, Stored, each_call};
 use turnbuckle::store::{
@@ -31,6 +31,8 @@ pub(crate) struct Call {
     pub(crate) injected: Vec<(Text, Point, u64)>,
     /// The texts of each of them, as far as its record has them.
     pub(crate) added: Vec<Vec<Text>>,
+    /// Whether some of what hooks added is not stored, or not whole.
+    pub(crate) lacks_added: bool,
 }
 
 impl Call {
@@ -156,7 +158,16 @@ impl Conversation {
             }
             let events = if wanted.events { window.events() } else { Vec::new() };
             let (breaks, injected, added) = (Vec::new(), Vec::new(), Vec::new());
-            calls.push(Call { sent, breaks, audited: None, events, segments: [0; 8], injected, added });
+            calls.push(Call {
+                sent,
+                breaks,
+                audited: None,
+                events,
+                segments: [0; 8],
+                injected,
+                added,
+                lacks_added: false,
+            });
         });
         let turns = turns_of(&log, &calls);
         let is_said = |event: &&Arc<Event>| matches!(event.kind, EventKind::UserMessage { .. });
@@ -256,9 +267,11 @@ impl Conversation {
             for record in &records {
                 let adds = record.tokens > 0;
                 let added = (record.hook.clone(), record.point, u64::from(record.tokens));
-                let injected = record.change.iter().flat_map(|change| &change.injected);
-                let texts: Vec<Text> =
-                    injected.filter(|injected| !injected.left_out).map(|injected| injected.text.clone()).collect();
+                let injected: Vec<_> = record.change.iter().flat_map(|change| &change.injected).collect();
+                let lacks = injected.is_empty() || injected.iter().any(|injected| !is_whole(&injected.text));
+                let is_sent =
+                    |injected: &&&InjectedText| !injected.left_out && injected.lasts != InjectionSpan::NextTurn;
+                let texts: Vec<Text> = injected.iter().filter(is_sent).map(|injected| injected.text.clone()).collect();
                 match record.point {
                     Point::BeforeModel => {
                         let nth = seen.entry(&record.hook).or_default();
@@ -266,12 +279,14 @@ impl Conversation {
                         if let Some(call) = own.get_mut(*nth - 1).filter(|_| adds) {
                             call.injected.push(added);
                             call.added.push(texts);
+                            call.lacks_added |= lacks;
                         }
                     }
                     Point::BeforeAgent | Point::OnConversation if adds => {
                         for call in own.iter_mut() {
                             call.injected.push(added.clone());
                             call.added.push(texts.clone());
+                            call.lacks_added |= lacks;
                         }
                     }
                     _ => {}
@@ -407,15 +422,21 @@ impl Conversation {
     }
 }
 
+/// Whether a recorded text is all that a hook added: long ones are shortened, secrets are taken out, and pictures are named.
+fn is_whole(text: &str) -> bool {
+    !text.ends_with(" bytes more)") && !text.contains("[redacted") && !text.starts_with('[')
+}
+
 /// What the log cannot tell, where some calls were recorded, or would be now.
-const NOT_THERE: &str = "of calls that the audit does not have, the system prompt, the tools, what hooks added for one turn or \
-                         one call (only how many tokens) and attempts that were discarded; they were made before the audit \
-                         was on, or were removed to keep it within `audit_ttl`, `audit_rows` and `audit_bytes` in [store]";
+const NOT_THERE: &str = "of calls that the audit does not have, the system prompt, the tools, lines about the budget, more \
+                         than the first 4 KiB of a text that a hook added, and attempts that were discarded; they were made \
+                         before the audit was on, or were removed to keep it within `audit_ttl`, `audit_rows` and \
+                         `audit_bytes` in [store]";
 
 /// What the log cannot tell.
-const NOT_KNOWN: &str = "the system prompt, the tools, what hooks added for one turn or one call (only how many \
-                                    tokens) and attempts that were discarded are not stored; `audit = true` in [store] \
-                                    records them from then on";
+const NOT_KNOWN: &str = "the system prompt, the tools, lines about the budget, more than the first 4 KiB of a text that a \
+                         hook added, and attempts that were discarded are not stored; `audit = true` in [store] records \
+                         them from then on";
 
 /// Where each turn of a log begins and ends, and which of these calls are its own.
 fn turns_of(log: &[Arc<Event>], calls: &[Call]) -> HashMap<TurnId, TurnFacts> {

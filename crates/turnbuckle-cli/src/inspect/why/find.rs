@@ -35,7 +35,7 @@ pub(super) fn find(conversation: &Conversation, wanted: &str) -> String {
                 let why: Vec<String> = taken_out().into_iter().chain(caution).collect();
                 ("not found", Some(why.join("\n          ")))
             }
-            Presence::Redacted | Presence::Removed | Presence::NotRecorded => {
+            Presence::Redacted | Presence::Removed | Presence::NotRecorded | Presence::MayBeAdded => {
                 ("unknown", presence.unknown().map(|(_, why)| why.to_owned()))
             }
         };

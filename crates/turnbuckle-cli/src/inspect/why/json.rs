@@ -15,10 +15,6 @@ pub(super) fn call(call: &Call) -> Result<String, Stopped> {
     let sent = &call.sent;
     let segments: Map<String, Value> =
         Segment::ALL.into_iter().map(|segment| (segment.to_string(), call.segments[segment as usize].into())).collect();
-    let injected = call.injected.iter().zip(&call.added);
-    let injected: Vec<Value> = injected
-        .map(|((hook, point, tokens), texts)| json!({ "hook": hook, "point": point, "tokens": tokens, "texts": texts }))
-        .collect();
     let summary = sent.summary.as_ref().map(|summary| {
         json!({ "version": summary.version, "turns": summary.turns, "model": summary.model, "tokens": sent.summary_tokens })
     });
@@ -26,10 +22,18 @@ pub(super) fn call(call: &Call) -> Result<String, Stopped> {
     let line = json!({
         "turn": sent.turn, "call": sent.number, "reply": sent.reply, "model": sent.model,
         "messages": sent.messages, "events": call.events, "tokens": call.tokens(), "segments": segments,
-        "earlier_turns": sent.turns, "summary": summary, "injected": injected, "cuts": cuts, "last_cut": sent.last_cut.as_deref(),
+        "earlier_turns": sent.turns, "summary": summary, "injected": injected(call), "cuts": cuts, "last_cut": sent.last_cut.as_deref(),
         "cache_breaks": call.breaks, "usage": sent.usage, "cost": sent.cost, "audited": call.audited.is_some(),
     });
     json_line(&line).map_err(unprintable)
+}
+
+/// What hooks added for the turn or the call, as far as it is stored.
+pub(in crate::inspect) fn injected(call: &Call) -> Value {
+    let injected = call.injected.iter().zip(&call.added);
+    injected
+        .map(|((hook, point, tokens), texts)| json!({ "hook": hook, "point": point, "tokens": tokens, "texts": texts }))
+        .collect()
 }
 
 /// The events that have a text, and for each call whether it was sent.
@@ -42,7 +46,11 @@ pub(super) fn found(conversation: &Conversation, wanted: &str) -> Result<String,
         let words = match presence {
             Presence::Sent => "sent",
             Presence::NotSent => "not_sent",
-            Presence::Redacted | Presence::MayBeRedacted | Presence::Removed | Presence::NotRecorded => "unknown",
+            Presence::Redacted
+            | Presence::MayBeRedacted
+            | Presence::Removed
+            | Presence::NotRecorded
+            | Presence::MayBeAdded => "unknown",
         };
         let mut line = json!({ "turn": call.sent.turn, "call": call.sent.number, "presence": words });
         if let Some((reason, _)) = presence.unknown() {

@@ -3,7 +3,7 @@
 pub(super) mod data;
 mod find;
 mod html;
-mod json;
+pub(super) mod json;
 mod search;
 
 use std::fmt::Write as _;
@@ -146,15 +146,15 @@ fn of_call(conversation: &Conversation, call: &Call) -> String {
     let (sent, mut parts) = (&call.sent, Vec::new());
     if let Some(summary) = &sent.summary {
         parts.push(format!(
-            "summary {} of {} {}",
+            "summary {} of {} ({} tokens)",
             summary.version,
             count(summary.turns as usize, "turn"),
             sent.summary_tokens
         ));
     }
     let history = sent.tokens.saturating_sub(sent.summary_tokens + sent.turn_tokens);
-    parts.push(format!("{} {history}", count(sent.turns, "earlier turn")));
-    parts.push(format!("this turn {}", sent.turn_tokens));
+    parts.push(format!("{} ({history} tokens)", count(sent.turns, "earlier turn")));
+    parts.push(format!("this turn ({} tokens)", sent.turn_tokens));
     let model = sent.model.as_ref().map(|model| format!(", by {model}")).unwrap_or_default();
     let _ = writeln!(
         text,

@@ -22,6 +22,8 @@ pub(crate) enum Presence {
     Removed,
     /// Not known: neither the log nor a summary has it, and what else the call was sent was not recorded.
     NotRecorded,
+    /// Not known: the log has it and did not show it to the call, and not all of what hooks added is stored.
+    MayBeAdded,
 }
 
 impl Presence {
@@ -33,6 +35,7 @@ impl Presence {
             Self::MayBeRedacted => Some(("redacted", MAYBE_REDACTED)),
             Self::Removed => Some(("removed", REMOVED)),
             Self::NotRecorded => Some(("not_recorded", NOT_RECORDED)),
+            Self::MayBeAdded => Some(("not_recorded", MAY_BE_ADDED)),
         }
     }
 }
@@ -44,7 +47,10 @@ const MAYBE_REDACTED: &str = "the log does not have it, and the audit took secre
 const REMOVED: &str =
     "parts of the request were removed to keep the audit within its limits: whether it was sent cannot be known";
 const NOT_RECORDED: &str = "the log does not have it, and the audit does not have this request: whether it was in the system \
-                            prompt, the tools, a line about the budget or what hooks added cannot be known";
+                            prompt, the tools, a line about the budget or what is not stored of what hooks added cannot be known";
+
+const MAY_BE_ADDED: &str = "no message from the log had it, the audit does not have this request, and what hooks added is not \
+                            stored whole: whether it was in that cannot be known";
 
 /// What is known of a part of a request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,10 +93,12 @@ impl<'a> Search<'a> {
     pub(crate) fn presence(&mut self, call: &'a Call) -> Presence {
         let in_log = call.sent.found.is_sent();
         let Some(audited) = &call.audited else {
-            return match (in_log, self.is_in_log) {
-                (true, _) => Presence::Sent,
-                (false, true) => Presence::NotSent,
-                (false, false) => Presence::NotRecorded,
+            let was_added = call.added.iter().flatten().any(|added| added.contains(self.wanted));
+            return match () {
+                () if in_log || was_added => Presence::Sent,
+                () if !self.is_in_log => Presence::NotRecorded,
+                () if call.lacks_added => Presence::MayBeAdded,
+                () => Presence::NotSent,
             };
         };
         let seen = self.request(audited);
