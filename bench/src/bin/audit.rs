@@ -1,8 +1,9 @@
 //! What the audit adds to a durable turn: `audit [--json]`.
 //!
-//! Three conversations of 200 turns go on beside each other on SQLite, one without an audit, one with, and one with an audit that may
-//! have no more than the requests of 50 turns, so that old ones go: a turn each in every round. Each turn has two model calls and a tool whose result has 2 KB. Wall time and the CPU time of the whole process are
-//! compared round by round; bytes are those of the stored texts, and of the files after both were closed.
+//! Three conversations of 200 turns go on beside each other on SQLite, a turn each in every round: one without an audit, one with,
+//! and one with an audit that may have no more than the requests of 50 turns, so that old ones go. Each turn has two model calls and
+//! a tool whose result has 2 KB. Wall time and the CPU time of the whole process are compared round by round; bytes are those of
+//! the stored texts, and of the files after both were closed.
 
 use std::io::Write;
 use std::path::Path;

@@ -205,7 +205,7 @@ fn asides() -> MutexGuard<'static, Vec<Arc<Aside>>> {
     ASIDES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which Claude-style handlers of this process failed of which nobody was told, and no turn followed that could tell it: those that ran
+/// Failures of Claude-style handlers that nobody was told of, because no turn followed that could have told them: of handlers that ran
 /// beside a turn or outside of one. For a program that is about to exit; they are told once.
 pub fn untold_failures() -> Vec<String> {
     let all = std::mem::take(&mut *asides());
