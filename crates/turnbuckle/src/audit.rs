@@ -24,7 +24,7 @@ pub type AuditRedaction = dyn Fn(&str) -> Option<String> + Send + Sync;
 /// That is a guess. Other processes record, too; and where calls go because of their bytes, more of them may go than were recorded,
 /// since an old one frees little as long as a newer one shares its beginning. A request whose beginning has gone is
 /// [incomplete](AuditedRequest::is_complete), and whoever shows it says so.
-const PART: u64 = 4;
+const FORGET_AFTER_PART: u64 = 4;
 
 /// How an audit is kept.
 #[derive(Clone)]
@@ -65,8 +65,8 @@ impl AuditOptions {
     /// Whether so much was recorded since `before` that a call of then may have gone, and with it what it was sent.
     pub(crate) fn may_have_dropped(&self, before: (u64, u64)) -> bool {
         let (calls, bytes) = self.recorded();
-        calls.saturating_sub(before.0) > self.limits.calls / PART
-            || bytes.saturating_sub(before.1) > self.limits.bytes / PART
+        calls.saturating_sub(before.0) > self.limits.calls / FORGET_AFTER_PART
+            || bytes.saturating_sub(before.1) > self.limits.bytes / FORGET_AFTER_PART
     }
 
     /// The text with secrets taken out.

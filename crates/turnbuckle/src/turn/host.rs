@@ -82,7 +82,7 @@ pub(crate) trait TurnHost: Send + Sync {
     fn next_steering(&self, turn: &TurnId) -> Option<InboxItem>;
 
     /// This message is not for the turn and will have one of its own. So will what its sender says after it.
-    fn leave_steering(&self, turn: &TurnId, message: ItemId, by: Author);
+    fn defer_steering(&self, turn: &TurnId, message: ItemId, by: Author);
 
     /// A message that steered this turn is in the log: whoever waits for what becomes of it waits for this turn.
     fn steered(&self, message: &TurnId, turn: &TurnId);

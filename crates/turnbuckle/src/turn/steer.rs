@@ -20,7 +20,7 @@ pub(super) async fn take_in(active: &mut ActiveTurn) -> Result<(), Interrupt> {
     while let Some(item) = active.ctx().host.next_steering(&active.ctx().id) {
         let (id, by) = (item.id.clone(), item.from.author());
         let Some((message, content)) = for_this_turn(active, item) else {
-            active.ctx().host.leave_steering(&active.ctx().id, id, by);
+            active.ctx().host.defer_steering(&active.ctx().id, id, by);
             continue;
         };
         if !fits(active, &content) {
@@ -28,7 +28,7 @@ pub(super) async fn take_in(active: &mut ActiveTurn) -> Result<(), Interrupt> {
                 "a message of {by} does not fit into the context of the running turn: it opens the next one, and what they send \
                  meanwhile comes after it"
             );
-            active.ctx().host.leave_steering(&active.ctx().id, id, by);
+            active.ctx().host.defer_steering(&active.ctx().id, id, by);
             active.ctx().publish(LiveEvent::Notice { level: Level::Info, text: text.into(), hook: None });
             continue;
         }

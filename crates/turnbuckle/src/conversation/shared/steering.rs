@@ -17,13 +17,13 @@ pub(super) struct Steering {
     waiting: VecDeque<InboxItem>,
     /// Ids of those that the turn was given. A message may be brought several times: by its sender and by a look into the inbox.
     given: Vec<ItemId>,
-    /// Those that are left for a turn of their own, each with its sender. What its sender says after it comes after it.
-    left: Vec<(ItemId, Author)>,
+    /// Those that get a turn of their own, each with its sender. What its sender says after it comes after it.
+    deferred: Vec<(ItemId, Author)>,
 }
 
 impl Steering {
     fn of(turn: &TurnId) -> Self {
-        Self { turn: turn.clone(), waiting: VecDeque::new(), given: Vec::new(), left: Vec::new() }
+        Self { turn: turn.clone(), waiting: VecDeque::new(), given: Vec::new(), deferred: Vec::new() }
     }
 
     /// The inbox is about to be read again, and everything that waits is in it.
@@ -32,8 +32,10 @@ impl Steering {
     }
 
     fn has(&self, id: &ItemId) -> bool {
-        let mut left = self.left.iter().map(|(left, _)| left);
-        self.given.contains(id) || left.any(|left| left == id) || self.waiting.iter().any(|waiting| waiting.id == *id)
+        let mut deferred = self.deferred.iter().map(|(deferred, _)| deferred);
+        self.given.contains(id)
+            || deferred.any(|deferred| deferred == id)
+            || self.waiting.iter().any(|waiting| waiting.id == *id)
     }
 }
 
@@ -60,7 +62,7 @@ impl Inner {
         }
         if let Some(steering) = &mut self.steering {
             steering.waiting.retain(|waiting| waiting.id != item);
-            steering.left.retain(|(left, _)| *left != item);
+            steering.deferred.retain(|(deferred, _)| *deferred != item);
         }
         if self.taken_back.turns.len() >= REMEMBERED {
             self.taken_back.turns.pop_front();
@@ -87,13 +89,13 @@ impl Inner {
         self.orders.retain(|order| !matches!(order, Order::Answer(answer) if answer.item().is_some()));
     }
 
-    /// The next message that steers this turn. One whose sender has an earlier message that is left for later is left as well.
+    /// The next message that steers this turn. One whose sender has an earlier message that is deferred is deferred as well.
     pub(super) fn next_steering(&mut self, turn: &TurnId) -> Option<InboxItem> {
         let steering = self.steering.as_mut().filter(|steering| steering.turn == *turn)?;
         while let Some(next) = steering.waiting.pop_front() {
             let by = next.from.author();
-            if steering.left.iter().any(|(_, sender)| *sender == by) {
-                steering.left.push((next.id, by));
+            if steering.deferred.iter().any(|(_, sender)| *sender == by) {
+                steering.deferred.push((next.id, by));
                 continue;
             }
             steering.given.push(next.id.clone());
@@ -102,11 +104,11 @@ impl Inner {
         None
     }
 
-    /// The turn was given this message, and leaves it for a turn of its own. It can be taken back again.
-    pub(super) fn leave_steering(&mut self, turn: &TurnId, message: ItemId, by: Author) {
+    /// The turn was given this message, which gets a turn of its own instead. It can be taken back again.
+    pub(super) fn defer_steering(&mut self, turn: &TurnId, message: ItemId, by: Author) {
         if let Some(steering) = self.steering.as_mut().filter(|steering| steering.turn == *turn) {
             steering.given.retain(|given| *given != message);
-            steering.left.push((message, by));
+            steering.deferred.push((message, by));
         }
     }
 }

@@ -68,8 +68,8 @@ impl TurnHost for Conversation {
         self.lock().next_steering(turn)
     }
 
-    fn leave_steering(&self, turn: &TurnId, message: ItemId, by: Author) {
-        self.lock().leave_steering(turn, message, by);
+    fn defer_steering(&self, turn: &TurnId, message: ItemId, by: Author) {
+        self.lock().defer_steering(turn, message, by);
     }
 
     fn steered(&self, message: &TurnId, turn: &TurnId) {
